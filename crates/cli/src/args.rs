@@ -34,7 +34,7 @@ use global::NoRepository;
 pub use measured::WorkLabels;
 pub use mirror::Mirror;
 pub use mount::MountCommand;
-pub use profile::{ProfileCommand, ProfileFiles, ProfileShow};
+pub use profile::{ChosenProfiles, ProfileCommand, ProfileFiles, ProfileShow};
 pub use remote::Whose;
 pub use restore::Restore;
 pub use rewrite::Rewrite;
@@ -117,9 +117,12 @@ system, %% percent; \\\\n, \\\\t, \\\\0, \\\\\\\\")]
     #[command(
         after_help = "Examples:\n  bale status\n  bale status --max-age 26h || mail -s \
 'bale: late' admin\n  bale status --host web1 --json\n  \
-bale status --nagios --warning 26h --critical 50h\n\n\
-Exit code 3: a source is late (--max-age), its last backup had problems, or snapshots are missing, \
-damaged or dated in the future."
+bale status --nagios --warning 26h --critical 50h\n  bale status --profile home\n\n\
+Profiles (bale.toml) of the repository say when a source is late, and that it must be there. Where \
+no repository is named, it is theirs.\n\n\
+Exit code 3: a source is late (--max-age, or by its profile) or was never backed up, its last \
+backup had problems, a run of a profile failed, or snapshots are missing, damaged or dated in the \
+future."
     )]
     Status(Status),
     /// List what is in a snapshot

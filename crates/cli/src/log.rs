@@ -73,7 +73,11 @@ struct Log {
 /// Opens the log, if there is to be one. One that cannot be opened is a problem and no failure.
 pub fn begin(global: &Global, command: &'static str) -> Result<()> {
     if let Some(log) = opened(global, command)? {
+        let (log, not_understood) = log;
         let _is_the_first = LOG.set(log);
+        if let Some(text) = not_understood {
+            report(format_args!("{WARNING}{text}"));
+        }
         line(
             Level::Info,
             &format!("begins: bale {}", env!("CARGO_PKG_VERSION")),
@@ -95,6 +99,11 @@ pub fn end(code: i32) {
             Value::Number(number) => number.to_string(),
             Value::Bool(value) => value.to_string(),
             Value::String(text) if name != "type" => text,
+            // Its figures are in the line of the problem.
+            Value::Object(_) if name == "sudden_change" => {
+                text.push_str(" alarm=sudden_change");
+                continue;
+            }
             _ => continue,
         };
         text.push_str(&format!(" {name}={value}"));
@@ -183,7 +192,8 @@ fn is_stderr(stream: &str) -> bool {
     ours.is_ok_and(|stat| stream == format!("{}:{}", stat.st_dev, stat.st_ino))
 }
 
-fn opened(global: &Global, command: &'static str) -> Result<Option<Log>> {
+/// The log, and what of its filter is not understood.
+fn opened(global: &Global, command: &'static str) -> Result<Option<(Log, Option<String>)>> {
     let path = match &global.log_file {
         Some(path) => path.clone(),
         None => match variables::read("BALE_LOG_FILE")? {
@@ -191,19 +201,55 @@ fn opened(global: &Global, command: &'static str) -> Result<Option<Log>> {
             None => return Ok(None),
         },
     };
-    let least = match variables::lookup("BALE_LOG") {
-        None => Level::Info,
-        Some(word) => Level::parse(&word).with_context(|| {
-            format!("BALE_LOG is {word:?}, and no level: it is error, warning or info")
-        })?,
+    let (least, not_understood) = match variables::lookup("BALE_LOG") {
+        None => filtered(&variables::lookup("RUST_LOG").unwrap_or_default()),
+        Some(word) => {
+            let level = Level::parse(&word).with_context(|| {
+                format!("BALE_LOG is {word:?}, and no level: it is error, warning or info")
+            })?;
+            (level, None)
+        }
     };
     let file = open(&path).with_context(|| format!("open {}", path.display()))?;
-    Ok(Some(Log {
+    let log = Log {
         path,
         file,
         command,
         least,
-    }))
+    };
+    Ok(Some((log, not_understood)))
+}
+
+/// The least level by the words of `RUST_LOG`, which is for other programs, too: a level alone, or
+/// one of `bale`; of other names nothing. The last that is ours counts. What of it is not
+/// understood is no reason to lose a log.
+fn filtered(filter: &str) -> (Level, Option<String>) {
+    let (mut least, mut not_understood) = (Level::Info, None);
+    for word in filter
+        .split(',')
+        .map(str::trim)
+        .filter(|word| !word.is_empty())
+    {
+        let (name, level) = match word.split_once('=') {
+            Some((name, level)) => (Some(name.trim()), level),
+            None => (None, word),
+        };
+        let is_ours = name.is_none_or(|name| name == "bale" || name.starts_with("bale::"));
+        match Level::parse(level) {
+            Some(level) if is_ours => least = level,
+            None if is_ours && word == "bale" => least = Level::Info,
+            None if is_ours => not_understood = Some(word),
+            _ => {}
+        }
+    }
+    let text = not_understood.map(|word| {
+        let word = escape(word.as_bytes());
+        format!(
+            "of RUST_LOG, {word:?} is no level of the log (error, warning or info), and does not \
+             count (BALE_LOG is for Bale alone)"
+        )
+    });
+    (least, text)
 }
 
 /// For appending: whoever rotates logs may move the file or cut it off. What is backed up is
@@ -234,5 +280,27 @@ mod tests {
         assert_eq!(Level::parse("WARN"), Some(Level::Warning));
         assert_eq!(Level::parse("debug"), Some(Level::Info));
         assert_eq!(Level::parse("loud"), None);
+    }
+
+    #[test]
+    fn of_the_filter_of_other_programs_counts_what_is_meant_for_this_one() {
+        for (filter, least) in [
+            ("", Level::Info),
+            ("warn", Level::Warning),
+            ("info,bale=error", Level::Error),
+            ("error,bale::backup=warn", Level::Warning),
+            ("hyper=error", Level::Info),
+            ("error,bale", Level::Info),
+        ] {
+            assert_eq!(filtered(filter), (least, None), "{filter}");
+        }
+        for (filter, least, word) in [
+            ("loud", Level::Info, "\"loud\""),
+            ("error,bale=loud", Level::Error, "\"bale=loud\""),
+        ] {
+            let (found, text) = filtered(filter);
+            assert_eq!(found, least, "{filter}");
+            assert!(text.unwrap().contains(word), "{filter}");
+        }
     }
 }

@@ -20,7 +20,7 @@ pub use key_file::{
     require_beside as require_new_key_file, resolved, write_beside as write_key_file,
 };
 pub use memory::{beside_packs as memory_beside_packs, plan as memory_plan};
-pub use named::{named, user_dir};
+pub use named::{is_same_place, named, user_dir};
 pub use store::Room;
 
 use crate::args::Global;

@@ -9,6 +9,7 @@ use anyhow::Result;
 use bale_profile::error::ProfileError;
 use bale_profile::file::{PROFILE_FILE_BYTES_MAX, ProfileFile, parse};
 use bale_profile::inherit::Profiles;
+use bale_profile::profile::Profile;
 use std::fs::Metadata;
 use std::io::{ErrorKind, Read};
 use std::os::unix::fs::MetadataExt;
@@ -30,31 +31,83 @@ pub struct FoundProfiles {
     pub profiles: Profiles,
 }
 
+impl FoundProfiles {
+    /// Those that are named, each once, or all that are no templates.
+    pub fn choose(&self, names: &[String]) -> Result<Vec<Profile>, Usage> {
+        let is_all = names.is_empty();
+        let names: Vec<&str> = match is_all {
+            true => self.profiles.names().collect(),
+            false => names.iter().map(String::as_str).collect(),
+        };
+        let mut profiles: Vec<Profile> = Vec::new();
+        for name in names {
+            let profile = self.profiles.resolve(name).map_err(refused)?;
+            match profile.is_template() {
+                true if is_all => {}
+                true => return Err(refuse_template(&profile)),
+                false if profiles.iter().any(|other| other.name() == name) => {}
+                false => profiles.push(profile),
+            }
+        }
+        Ok(profiles)
+    }
+}
+
+/// It is named where profiles are run, scheduled or judged.
+pub fn refuse_template(profile: &Profile) -> Usage {
+    Usage(format!(
+        "{} is a template, which others inherit from: name a profile ({})",
+        profile.name(),
+        profile.place()
+    ))
+}
+
+/// A file that does not count, and why.
+pub struct UnreadFile {
+    /// A whole path.
+    pub path: PathBuf,
+    /// With the attempt and the cause.
+    pub error: anyhow::Error,
+    /// Nobody named it, and it is not for us.
+    pub is_of_others: bool,
+}
+
 /// Reads the files that are named, or else those of the system and of the user, where they are.
 pub fn find(options: &ProfileFiles) -> Result<FoundProfiles> {
-    let mut found = FoundProfiles {
-        files: Vec::new(),
-        profiles: Profiles::default(),
-    };
-    let mut read_files = Vec::new();
-    for (by, path) in named(options)? {
-        let path = std::path::absolute(&path).unwrap_or(path);
-        match read(by.unwrap_or("default"), &path) {
-            Ok(file) => read_files.push(file),
-            Err(error) if by.is_none() && is_absent(&error) => continue,
-            Err(error) => return Err(error),
-        }
-        found.files.push(path);
+    let (found, unread) = find_what_reads(options)?;
+    if let Some(first) = unread.into_iter().next() {
+        return Err(first.error);
     }
-    if read_files.is_empty() {
+    if found.files.is_empty() {
         return Err(Usage(format!(
             "there are no profiles: write {SYSTEM_FILE}, or bale/bale.toml in your configuration \
              directory, or name a file with --profiles"
         ))
         .into());
     }
-    found.profiles = Profiles::of(read_files);
     Ok(found)
+}
+
+/// The same for who makes do with what there is: perhaps nothing.
+pub fn find_what_reads(options: &ProfileFiles) -> Result<(FoundProfiles, Vec<UnreadFile>), Usage> {
+    let (mut files, mut read_files, mut unread) = (Vec::new(), Vec::new(), Vec::new());
+    for (by, path) in named(options)? {
+        let path = std::path::absolute(&path).unwrap_or(path);
+        match read(by.unwrap_or("default"), &path) {
+            Ok(file) => {
+                read_files.push(file);
+                files.push(path);
+            }
+            Err(error) if by.is_none() && is_absent(&error) => {}
+            Err(error) => unread.push(UnreadFile {
+                is_of_others: by.is_none() && is_of_kind(&error, &[ErrorKind::PermissionDenied]),
+                path,
+                error,
+            }),
+        }
+    }
+    let profiles = Profiles::of(read_files);
+    Ok((FoundProfiles { files, profiles }, unread))
 }
 
 /// What is wrong with a profile is wrong with words.
@@ -82,11 +135,13 @@ fn named(options: &ProfileFiles) -> Result<Vec<(Option<&'static str>, PathBuf)>,
 }
 
 fn is_absent(error: &anyhow::Error) -> bool {
-    let cause = error
-        .chain()
-        .find_map(|cause| cause.downcast_ref::<std::io::Error>());
-    cause
-        .is_some_and(|cause| matches!(cause.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory))
+    is_of_kind(error, &[ErrorKind::NotFound, ErrorKind::NotADirectory])
+}
+
+fn is_of_kind(error: &anyhow::Error, kinds: &[ErrorKind]) -> bool {
+    let mut causes = error.chain();
+    let cause = causes.find_map(|cause| cause.downcast_ref::<std::io::Error>());
+    cause.is_some_and(|cause| kinds.contains(&cause.kind()))
 }
 
 fn read(by: &str, path: &Path) -> Result<ProfileFile> {

@@ -40,6 +40,8 @@ struct State {
     last_status: Option<Instant>,
     /// Directory that is worked on.
     place: Vec<u8>,
+    /// It was told since the last progress: it is of the phase that is told next.
+    is_place_new: bool,
 }
 
 impl Console {
@@ -60,6 +62,7 @@ impl Console {
                 phase_began: Instant::now(),
                 last_status: None,
                 place: Vec::new(),
+                is_place_new: false,
             }),
         }
     }
@@ -167,11 +170,12 @@ impl Monitor for Console {
             state.phase = Some(phase);
             state.phase_began = Instant::now();
             state.last_status = None;
-            // Only backups say where they are, and before they say how far.
-            if phase != Phase::Backup {
+            // Who says where he is does so before he says how far.
+            if !state.is_place_new {
                 state.place.clear();
             }
         }
+        state.is_place_new = false;
         let is_due = state
             .last_status
             .is_none_or(|at| at.elapsed() >= STATUS_EVERY);
@@ -195,6 +199,7 @@ impl Monitor for Console {
         let mut state = self.state.lock().expect("holders do not panic");
         state.place.clear();
         state.place.extend_from_slice(directory);
+        state.is_place_new = true;
     }
 
     fn current(&self, path: &[u8], differs_in: Option<&[&'static str]>) {

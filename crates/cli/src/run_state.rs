@@ -72,6 +72,11 @@ impl StateOfRuns {
         self.dir.join("runs").join(format!("{profile}.json"))
     }
 
+    /// Is there a record of it at all, whatever it is worth?
+    pub fn has_record(&self, profile: &str) -> bool {
+        self.record_path(profile).symlink_metadata().is_ok()
+    }
+
     /// The record of a profile; why there is none that counts, if one was there and does not.
     pub fn record(&self, profile: &str, repository: &str) -> (RunRecord, Option<String>) {
         let path = self.record_path(profile);
@@ -85,7 +90,8 @@ impl StateOfRuns {
             Err(error) => format!("cannot be read ({error})"),
         };
         let text = format!(
-            "the record of past runs {} {why}: everything is taken to be due",
+            "the record of past runs {} {why}: everything is taken to be due, and the next run \
+             (bale run {profile}) writes a new one; nothing in the repository depends on it",
             path.display()
         );
         (fresh, Some(text))

@@ -7,7 +7,9 @@ mod judge;
 mod sudden;
 mod trend;
 
-pub use judge::{Expectation, Finding, Judgement, judge, unmet};
+pub use judge::{
+    BackupLimit, Expectation, Finding, Judgement, MissedMoment, ScheduleMoments, judge, unmet,
+};
 pub use sudden::{SuddenChange, later_ones, sudden_change_of, sudden_changes, unconfirmed};
 pub use trend::{TREND_SNAPSHOTS_MAX, Trend, trend};
 

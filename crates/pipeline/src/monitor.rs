@@ -81,7 +81,8 @@ pub enum Act {
 pub trait Monitor: Sync {
     /// A phase goes on.
     fn progress(&self, _phase: Phase, _progress: Progress) {}
-    /// What is worked on now is in this directory. Told now and then.
+    /// What is worked on now is in this directory: whole, or of a restore, relative to the target.
+    /// Told now and then, before the progress of its phase.
     fn place(&self, _directory: &[u8]) {}
     /// Something is stored that is new (`None`), or differs from the parent in these, in the words
     /// of `stat`: empty unless they are wanted.

@@ -15,6 +15,8 @@ pub enum DueAnswer {
     Always,
     /// It never succeeded, as far as is known.
     Never,
+    /// Nobody knows: there is a record, and it does not count.
+    RecordDoesNotCount,
     /// It succeeded after this moment: a clock was wrong.
     Future(Zoned),
     /// A moment of its schedule has come since it last succeeded.
@@ -45,6 +47,10 @@ impl fmt::Display for DueAnswer {
         match self {
             DueAnswer::Always => write!(to, "it has no schedule, and is a part of every run"),
             DueAnswer::Never => write!(to, "it has not succeeded before, as far as is known here"),
+            DueAnswer::RecordDoesNotCount => write!(
+                to,
+                "when it succeeded is not known, as the record of past runs does not count"
+            ),
             DueAnswer::Future(last) => write!(
                 to,
                 "its last success is dated in the future ({}): a clock was wrong",
@@ -88,14 +94,30 @@ pub fn due(times: &[Times], record: Option<&StepRecord>, now: &Zoned) -> DueAnsw
     {
         return DueAnswer::Future(last);
     }
-    let latest = times.iter().filter_map(|times| times.latest(now)).max();
-    match latest {
+    match latest(times, now) {
         Some(moment) if moment > last => DueAnswer::Since { moment, last },
         _ => DueAnswer::Not {
             last,
             next: next(times, now),
         },
     }
+}
+
+/// The last moment of any of them that is not after this one.
+pub fn latest(times: &[Times], now: &Zoned) -> Option<Zoned> {
+    times.iter().filter_map(|times| times.latest(now)).max()
+}
+
+/// The moment since which a step is late: one that is longer ago than a start may be delayed and a
+/// run may take, and that no success followed.
+pub fn late_since(
+    times: &[Times],
+    last_success: Option<&Zoned>,
+    slack: SignedDuration,
+    now: &Zoned,
+) -> Option<Zoned> {
+    let moment = latest(times, &now.saturating_sub(slack))?;
+    (last_success.is_none_or(|last| *last < moment)).then_some(moment)
 }
 
 /// The first moment of any of them after this one.
@@ -213,6 +235,22 @@ mod tests {
         );
         // A clock that was set back by a minute is no reason.
         assert!(!due(&times, Some(&success("2026-11-27T03:01")), &now).is_due());
+    }
+
+    #[test]
+    fn a_step_is_late_only_when_its_moment_is_longer_ago_than_a_run_may_take() {
+        let times = [Times::parse("daily 02:00").unwrap()];
+        let late = |last: &str, now: &str| {
+            let hours = SignedDuration::from_hours(3);
+            late_since(&times, Some(&zoned(last)), hours, &zoned(now))
+        };
+        let yesterday = "2026-11-26T02:10";
+        assert_eq!(late(yesterday, "2026-11-27T02:00"), None);
+        assert_eq!(late(yesterday, "2026-11-27T04:59"), None);
+        let since = late(yesterday, "2026-11-27T05:00");
+        assert_eq!(since, Some(zoned("2026-11-27T02:00")));
+        assert_eq!(late("2026-11-27T02:00", "2026-11-28T04:00"), None);
+        assert!(late_since(&times, None, SignedDuration::ZERO, &zoned(yesterday)).is_some());
     }
 
     #[test]

@@ -276,15 +276,18 @@ fn unknown(profile: &str, table: ProfileTable, name: &str) -> String {
     let names = words_of(table).map(|word| word.name);
     let tables = STEPS.iter().map(|step| step.name());
     let is_profile = table == ProfileTable::Profile;
-    // A word of another table is more than a likeness.
-    let owners = STEPS.into_iter().chain([ProfileTable::Profile]);
-    let owner = owners
-        .filter(|owner| *owner != table)
-        .find(|owner| word(*owner, name).is_some());
-    let advice = match owner {
-        Some(ProfileTable::Profile) => format!(": it belongs into [profile.{profile}]"),
-        Some(owner) => format!(": it belongs into [profile.{profile}.{}]", owner.name()),
-        None => advice(name, names.chain(tables.filter(|_| is_profile))),
+    // A word of another table is more than a likeness; one may have it as well as another.
+    let owners = [ProfileTable::Profile].into_iter().chain(STEPS);
+    let owners = owners.filter(|owner| *owner != table && word(*owner, name).is_some());
+    let owners: Vec<String> = owners
+        .map(|owner| match owner {
+            ProfileTable::Profile => format!("[profile.{profile}]"),
+            step => format!("[profile.{profile}.{}]", step.name()),
+        })
+        .collect();
+    let advice = match &owners[..] {
+        [] => advice(name, names.chain(tables.filter(|_| is_profile))),
+        owners => format!(": it belongs into {}", owners.join(" or ")),
     };
     format!("{of_table}: unknown word {name:?}{advice}")
 }

@@ -28,6 +28,32 @@ pub struct RunRecord {
     /// By the step's name.
     #[serde(default)]
     pub steps: BTreeMap<String, StepRecord>,
+    /// The last run that had anything to do.
+    #[serde(default)]
+    pub last_run: Option<LastRun>,
+}
+
+/// How the last run of a profile ended, hooks, pings and mails among it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct LastRun {
+    /// When it began.
+    pub started: Timestamp,
+    /// When it ended.
+    pub finished: Timestamp,
+    /// How.
+    pub exit_code: i32,
+    /// The first thing that went wrong.
+    #[serde(default)]
+    pub trouble: Option<String>,
+}
+
+impl LastRun {
+    /// What went wrong, as much of it as is recorded.
+    pub fn with_trouble(mut self, text: Option<&str>) -> LastRun {
+        let short = |text: &str| text[..text.floor_char_boundary(TEXT_BYTES_MAX)].to_owned();
+        self.trouble = text.map(short);
+        self
+    }
 }
 
 /// What is known of one step.
@@ -68,6 +94,7 @@ impl RunRecord {
             profile: profile.to_owned(),
             repository: repository.to_owned(),
             steps: BTreeMap::new(),
+            last_run: None,
         }
     }
 
@@ -151,6 +178,23 @@ mod tests {
             (code(&step.last), code(&step.last_success)),
             (Some(1), Some(0))
         );
+    }
+
+    /// As a program wrote it that knew nothing of whole runs.
+    #[test]
+    fn an_older_record_is_read_and_what_went_wrong_is_bounded() {
+        let older = r#"{"version": 1, "profile": "home", "repository": "/r", "steps": {}}"#;
+        let record = RunRecord::parse(older.as_bytes(), "home", "/r").unwrap();
+        assert_eq!(record.last_run, None);
+        let run = LastRun {
+            started: Timestamp::UNIX_EPOCH,
+            finished: Timestamp::UNIX_EPOCH,
+            exit_code: 1,
+            trouble: None,
+        };
+        let long = "ü".repeat(1000);
+        let trouble = run.with_trouble(Some(&long)).trouble.unwrap();
+        assert_eq!(trouble.len(), TEXT_BYTES_MAX);
     }
 
     #[test]

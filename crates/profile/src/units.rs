@@ -60,15 +60,51 @@ pub fn unit_name(profile: &str) -> String {
 
 /// The service.
 pub fn service(plan: &SchedulePlan) -> String {
-    let mut lines = vec![
-        MARK.to_owned(),
+    let head = vec![MARK.to_owned()];
+    service_text(plan, head, &command_line(plan))
+}
+
+/// The service of packages, `bale@.service`: of whatever profile it is enabled for, so it allows
+/// what one may need of which nothing is known.
+pub fn template_service() -> String {
+    let plan = SchedulePlan {
+        profile: "%i".to_owned(),
+        program: "/usr/bin/bale".into(),
+        words: Vec::new(),
+        times: Vec::new(),
+        random_delay: Duration::ZERO,
+        is_of_system: true,
+        is_remote: true,
+        starts_programs: true,
+        writes: Vec::new(),
+        reads: Vec::new(),
+        reads_anything: true,
+        has_own_state: true,
+    };
+    let head = TEMPLATE_HEAD.map(str::to_owned).to_vec();
+    service_text(&plan, head, "/usr/bin/bale run %i")
+}
+
+const TEMPLATE_HEAD: [&str; 4] = [
+    "# Runs the profile %i of /etc/bale/bale.toml: backup, forget, prune and check as they are \
+     due. `bale schedule install`",
+    "# writes units for a profile that allow less, as it knows what that profile does; these are \
+     for those who would rather",
+    "# enable bale@PROFILE.timer. This file is what it would write for a profile of which nothing \
+     is known (a test holds the",
+    "# two together).",
+];
+
+fn service_text(plan: &SchedulePlan, head: Vec<String>, command_line: &str) -> String {
+    let mut lines = head;
+    lines.extend([
         "[Unit]".to_owned(),
         format!(
             "Description=Backup by the profile {} (bale run)",
             plan.profile
         ),
         "Documentation=man:bale-run(1)".to_owned(),
-    ];
+    ]);
     if plan.is_remote && plan.is_of_system {
         lines.push("Wants=network-online.target".to_owned());
         lines.push("After=network-online.target".to_owned());
@@ -77,15 +113,27 @@ pub fn service(plan: &SchedulePlan) -> String {
         String::new(),
         "[Service]".to_owned(),
         "Type=oneshot".to_owned(),
-        format!("ExecStart={}", command_line(plan)),
+        format!("ExecStart={command_line}"),
         "# The run tells the command that it started to end, and waits for it.".to_owned(),
         "KillMode=mixed".to_owned(),
         "TimeoutStopSec=300".to_owned(),
+        "# Problems that the journal names are no failure of the unit: an alarm reads bale status."
+            .to_owned(),
+        "SuccessExitStatus=3".to_owned(),
     ]);
     if plan.is_of_system {
         of_system(plan, &mut lines);
     }
     lines.extend(sandbox(plan).map(str::to_owned));
+    lines.extend(
+        [
+            "# Beside other work: a backup has the night.",
+            "Nice=10",
+            "IOSchedulingClass=best-effort",
+            "IOSchedulingPriority=7",
+        ]
+        .map(str::to_owned),
+    );
     lines.join("\n") + "\n"
 }
 
@@ -256,7 +304,11 @@ mod tests {
     use super::*;
 
     fn of_sources(sources: &[&str], reads_anything: bool) -> String {
-        service(&SchedulePlan {
+        service(&of(sources, reads_anything))
+    }
+
+    fn of(sources: &[&str], reads_anything: bool) -> SchedulePlan {
+        SchedulePlan {
             profile: "home".to_owned(),
             program: "/usr/bin/bale".into(),
             words: Vec::new(),
@@ -269,7 +321,26 @@ mod tests {
             reads: sources.iter().map(PathBuf::from).collect(),
             reads_anything,
             has_own_state: true,
-        })
+        }
+    }
+
+    /// Change the text here, and write what the test prints to that file.
+    #[test]
+    fn the_unit_of_packages_is_what_a_schedule_of_any_profile_would_be() {
+        let packaged = include_str!("../../../scripts/systemd/bale@.service");
+        assert_eq!(packaged, template_service());
+        let plan = SchedulePlan {
+            starts_programs: true,
+            is_remote: true,
+            ..of(&[], true)
+        };
+        let settings = |text: &str| {
+            let lines = text.lines().filter(|line| !line.starts_with('#'));
+            let of_profile = ["ExecStart=", "Description="];
+            let lines = lines.filter(|line| !of_profile.iter().any(|word| line.starts_with(word)));
+            lines.map(str::to_owned).collect::<Vec<_>>()
+        };
+        assert_eq!(settings(packaged), settings(&service(&plan)));
     }
 
     /// A mount within a source is not entered with `-x`; a private /tmp is empty.

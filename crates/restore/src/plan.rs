@@ -20,7 +20,7 @@ use crate::{extents, pieces, row};
 use bale_format::entry::{is_below, join};
 use bale_format::snapshot::IMAGES_MAX;
 use bale_format::{Content, Entry, EntryFlags, Key, Kind};
-use bale_pipeline::monitor::Monitor;
+use bale_pipeline::monitor::{Monitor, Phase, Progress};
 use bytes::Bytes;
 
 /// Memory of each sorter while the plan is made.
@@ -169,12 +169,18 @@ impl Planner<'_> {
         let roots = within.unwrap_or_else(|| vec![root.to_vec()]);
         for path in roots.iter().filter(|path| is_below(path, root)) {
             for item in catalog.rows(path).map_err(RestoreError::Catalog)? {
-                if number.is_multiple_of(STOP_EVERY_ROWS) && self.monitor.interrupted() {
+                let is_told = number.is_multiple_of(STOP_EVERY_ROWS);
+                if is_told && self.monitor.interrupted() {
                     return Err(RestoreError::Stopped);
                 }
                 number += 1;
                 match item {
-                    Ok(entry) => self.take(entry)?,
+                    Ok(entry) => {
+                        if is_told {
+                            self.report_progress(number, &entry.parent);
+                        }
+                        self.take(entry)?;
+                    }
                     Err(trouble) => {
                         troubles += 1;
                         self.damage(&[], "read the catalog", &trouble.to_string());
@@ -186,6 +192,16 @@ impl Planner<'_> {
             }
         }
         Ok(troubles == 0)
+    }
+
+    /// How much of the snapshot is wanted shows only at the end.
+    fn report_progress(&self, rows: u64, parent: &[u8]) {
+        self.monitor.place(&[b"/", parent].concat());
+        let progress = Progress {
+            done: rows,
+            ..Progress::default()
+        };
+        self.monitor.progress(Phase::Plan, progress);
     }
 
     fn problem(&mut self, path: &[u8], action: &'static str, text: &str) {

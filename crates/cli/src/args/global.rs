@@ -72,7 +72,7 @@ pub struct Global {
     #[arg(long, global = true, value_hint = ValueHint::DirPath, value_name = "DIR")]
     pub metrics_dir: Option<PathBuf>,
     /// Append warnings, problems, errors and the summary of each run to this file [env:
-    /// BALE_LOG_FILE; BALE_LOG=warning or error: only these]
+    /// BALE_LOG_FILE; BALE_LOG=warning or error, or else RUST_LOG: only these]
     #[arg(long, global = true, value_hint = ValueHint::FilePath, value_name = "FILE")]
     pub log_file: Option<PathBuf>,
     #[command(flatten)]

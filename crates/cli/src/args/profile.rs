@@ -14,6 +14,17 @@ pub struct ProfileFiles {
     pub profiles: Vec<PathBuf>,
 }
 
+/// Which profiles a command is about.
+#[derive(Clone, Debug, Args)]
+pub struct ChosenProfiles {
+    /// Profiles, one after the other
+    #[arg(value_name = "PROFILE", required_unless_present = "all")]
+    pub names: Vec<String>,
+    /// All profiles but templates; of a schedule, all that have one
+    #[arg(long, conflicts_with = "names")]
+    pub all: bool,
+}
+
 /// `profile`
 #[derive(Debug, Subcommand)]
 pub enum ProfileCommand {

@@ -1,6 +1,6 @@
 //! Options of `run`.
 
-use super::{NoRepository, ProfileFiles};
+use super::{ChosenProfiles, NoRepository, ProfileFiles};
 use clap::{Args, ValueHint};
 use std::path::PathBuf;
 
@@ -16,12 +16,9 @@ pub struct StateDir {
 /// `run`
 #[derive(Debug, Args)]
 pub struct RunProfiles {
-    /// Profiles, one after the other
-    #[arg(value_name = "PROFILE", required_unless_present = "all")]
-    pub names: Vec<String>,
-    /// All profiles but templates
-    #[arg(long, conflicts_with = "names")]
-    pub all: bool,
+    /// Which.
+    #[command(flatten)]
+    pub chosen: ChosenProfiles,
     /// Do every step, also what is not due
     #[arg(long)]
     pub now: bool,

@@ -1,6 +1,6 @@
 //! Options of `schedule`.
 
-use super::{NoRepository, ProfileFiles, StateDir};
+use super::{ChosenProfiles, NoRepository, ProfileFiles, StateDir};
 use clap::{Args, Subcommand, ValueHint};
 use std::path::PathBuf;
 
@@ -25,7 +25,7 @@ pub struct SchedulePlace {
     /// Use cron, also where systemd runs
     #[arg(long)]
     pub cron: bool,
-    /// Write to this directory, and start or stop nothing
+    /// Write to this directory (the one above it must be there), and start or stop nothing
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub unit_dir: Option<PathBuf>,
 }
@@ -33,12 +33,9 @@ pub struct SchedulePlace {
 /// `schedule install`
 #[derive(Debug, Args)]
 pub struct ScheduleInstall {
-    /// Profiles
-    #[arg(value_name = "PROFILE", required_unless_present = "all")]
-    pub names: Vec<String>,
-    /// All profiles that have a schedule
-    #[arg(long, conflicts_with = "names")]
-    pub all: bool,
+    /// Which.
+    #[command(flatten)]
+    pub chosen: ChosenProfiles,
     /// Where.
     #[command(flatten)]
     pub place: SchedulePlace,

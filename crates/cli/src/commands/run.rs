@@ -12,11 +12,11 @@ mod severity;
 mod speaker;
 mod step_result;
 
-pub use plan::{check_words, repository_of};
+pub use plan::{check_words, due_of, repository_of};
 
 use crate::args::{Global, RunProfiles};
 use crate::exit::{self, Usage};
-use crate::profile_files::{self, FoundProfiles, refused};
+use crate::profile_files;
 use crate::run_state::{Locked, StateOfRuns};
 use crate::{interrupt, output};
 use anyhow::Result;
@@ -44,7 +44,10 @@ pub struct RunContext<'a> {
 pub fn run(global: &Global, options: &RunProfiles) -> Result<i32> {
     let began = Instant::now();
     let found = profile_files::find(&options.files)?;
-    let profiles = chosen(&found, options)?;
+    let profiles = found.choose(&options.chosen.names)?;
+    if profiles.is_empty() {
+        return Err(Usage("there is no profile but templates".to_owned()).into());
+    }
     let context = RunContext {
         global,
         state: StateOfRuns::find(&options.state)?,
@@ -92,34 +95,6 @@ fn run_one(context: &RunContext<'_>, profile: &Profile) -> i32 {
     let text = format!("{}: {}", profile.name(), output::chain(&error));
     Speaker::new(context.global).failed(profile.name(), &text, code);
     code
-}
-
-/// Those that are named, or all that are no templates.
-fn chosen(found: &FoundProfiles, options: &RunProfiles) -> Result<Vec<Profile>> {
-    let names: Vec<&str> = match options.all {
-        true => found.profiles.names().collect(),
-        false => options.names.iter().map(String::as_str).collect(),
-    };
-    let mut profiles: Vec<Profile> = Vec::new();
-    for name in names {
-        let profile = found.profiles.resolve(name).map_err(refused)?;
-        match profile.is_template() {
-            true if options.all => continue,
-            true => {
-                return Err(Usage(format!(
-                    "{name} is a template, which others inherit from: name a profile ({})",
-                    profile.place()
-                ))
-                .into());
-            }
-            false if profiles.iter().any(|other| other.name() == name) => {}
-            false => profiles.push(profile),
-        }
-    }
-    match profiles.is_empty() {
-        true => Err(Usage("there is no profile but templates".to_owned()).into()),
-        false => Ok(profiles),
-    }
 }
 
 /// The moment, by the clock of the machine, in its zone.

@@ -3,21 +3,22 @@
 mod place;
 
 use crate::args::{Global, ScheduleCommand, ScheduleInstall, ScheduleRemove, ScheduleStatus};
-use crate::commands::run::{now, repository_of};
+use crate::commands::run::{due_of, now, repository_of};
 use crate::exit::{self, Usage};
 use crate::output;
-use crate::profile_files::{self, FoundProfiles, refused};
+use crate::profile_files::{self, FoundProfiles};
 use crate::run_state::StateOfRuns;
 use anyhow::{Context, Result};
-use bale_profile::due::{due, next, shown};
+use bale_profile::due::{DueAnswer, next, shown};
 use bale_profile::file::is_profile_name;
 use bale_profile::profile::Profile;
-use bale_profile::record::RunRecord;
+use bale_profile::record::{Attempt, RunRecord, StepRecord};
 use bale_profile::units::SchedulePlan;
 use bale_profile::words::ProfileTable;
 use bale_remote::Location;
+use jiff::Zoned;
 use place::{Keeper, Written};
-use serde_json::json;
+use serde_json::{Value, json};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
@@ -35,7 +36,7 @@ fn install(global: &Global, options: &ScheduleInstall) -> Result<i32> {
     let state = StateOfRuns::find(&options.state)?;
     let keeper = Keeper::choose(&options.place)?;
     let mut plans = Vec::new();
-    for profile in chosen(&found, &options.names)? {
+    for profile in chosen(&found, &options.chosen.names)? {
         crate::commands::run::check_words(&profile)?;
         plans.push(plan(&found, &state, &profile)?);
     }
@@ -51,41 +52,27 @@ fn install(global: &Global, options: &ScheduleInstall) -> Result<i32> {
                 .for_each(|written| print(global, plan, written));
             continue;
         }
-        keeper.install(plan, texts)?;
-        said(
-            global,
-            "installed",
-            &plan.profile,
-            &keeper.words_of_install(&plan.profile),
-        );
+        let made = keeper.install(plan, texts)?;
+        let made = made.map(|dir| format!(" (made the directory {})", output::path(dir)));
+        let text = keeper.words_of_install(&plan.profile) + &made.unwrap_or_default();
+        said(global, "installed", &plan.profile, &text);
     }
     Ok(exit::COMPLETE)
 }
 
-/// Those that are named, or all that have a schedule.
+/// Those that are named, which must have a schedule, or all that have one.
 fn chosen(found: &FoundProfiles, names: &[String]) -> Result<Vec<Profile>> {
-    let is_all = names.is_empty();
-    let names: Vec<&str> = match is_all {
-        true => found.profiles.names().collect(),
-        false => names.iter().map(String::as_str).collect(),
-    };
-    let mut profiles = Vec::new();
-    for name in names {
-        let profile = found.profiles.resolve(name).map_err(refused)?;
-        let why = match () {
-            () if profile.is_template() => "it is a template, which others inherit from",
-            () if profile.times().is_empty() => {
-                "it has no schedule: write for example schedule = \"daily 02:30\""
-            }
-            () => {
-                profiles.push(profile);
-                continue;
-            }
-        };
-        if !is_all {
-            return Err(Usage(format!("schedule {name}: {why} ({})", profile.place())).into());
-        }
+    let mut profiles = found.choose(names)?;
+    let has_none = |profile: &&Profile| profile.times().is_empty();
+    if let Some(profile) = profiles.iter().find(has_none).filter(|_| !names.is_empty()) {
+        return Err(Usage(format!(
+            "schedule {}: it has no schedule: write for example schedule = \"daily 02:30\" ({})",
+            profile.name(),
+            profile.place()
+        ))
+        .into());
     }
+    profiles.retain(|profile| !profile.times().is_empty());
     Ok(profiles)
 }
 
@@ -202,7 +189,10 @@ fn status(global: &Global, options: &ScheduleStatus) -> Result<i32> {
     let keeper = Keeper::choose(&options.place)?;
     let mut code = exit::COMPLETE;
     for profile in chosen(&found, &options.names)? {
-        let (record, _) = state.record(profile.name(), &repository_of(&profile)?);
+        let (record, why_none) = state.record(profile.name(), &repository_of(&profile)?);
+        if let Some(why) = &why_none {
+            said(global, "note", profile.name(), why);
+        }
         let installed = match plan(&found, &state, &profile).and_then(|plan| keeper.texts(&plan)) {
             Ok(texts) => keeper.state_of(profile.name(), &texts)?,
             Err(error) => {
@@ -213,37 +203,25 @@ fn status(global: &Global, options: &ScheduleStatus) -> Result<i32> {
         if installed != place::Installed::Yes && !options.names.is_empty() {
             code = exit::FAILED;
         }
-        show(global, &profile, &record, installed);
+        show(global, &profile, (&record, why_none.is_some()), installed);
     }
     Ok(code)
 }
 
-fn show(global: &Global, profile: &Profile, record: &RunRecord, installed: place::Installed) {
+fn show(
+    global: &Global,
+    profile: &Profile,
+    (record, is_void): (&RunRecord, bool),
+    installed: place::Installed,
+) {
     let now = now();
     let next = next(&profile.times(), &now);
-    let steps = profile.steps().map(|step| {
-        let known = record.steps.get(step.name());
-        (step, due(&profile.times_of(step), known, &now), known)
-    });
+    let steps = steps_of(profile, (record, is_void), &now);
     if global.json {
-        let moment = |attempt: Option<&bale_profile::record::Attempt>| {
-            attempt.map(|attempt| attempt.started.to_string())
-        };
-        let steps: Vec<_> = steps
-            .map(|(step, answer, known)| {
-                json!({
-                    "step": step.name(), "due": answer.is_due(), "why": answer.to_string(),
-                    "last": moment(known.and_then(|known| known.last.as_ref())),
-                    "last_success": moment(known.and_then(|known| known.last_success.as_ref())),
-                    "last_exit_code": known
-                        .and_then(|known| known.last.as_ref())
-                        .map(|last| last.exit_code),
-                })
-            })
-            .collect();
         return output::object(&json!({
             "type": "schedule", "profile": profile.name(), "installed": installed.word(),
-            "next": next.map(|next| next.timestamp().to_string()), "steps": steps,
+            "next": next.map(|next| next.timestamp().to_string()),
+            "steps": steps_json(&steps),
         }));
     }
     let next = next.map_or(String::new(), |next| format!(", next {}", shown(&next)));
@@ -256,4 +234,36 @@ fn show(global: &Global, profile: &Profile, record: &RunRecord, installed: place
         let word = if answer.is_due() { "due" } else { "not due" };
         output::line(&format!("  {}: {word}: {answer}", step.name()));
     }
+}
+
+/// A step, whether it is due, and what is known of it.
+type KnownStep<'r> = (ProfileTable, DueAnswer, Option<&'r StepRecord>);
+
+/// The steps of a profile, and of each what a record says.
+pub fn steps_of<'r>(
+    profile: &Profile,
+    (record, is_void): (&'r RunRecord, bool),
+    now: &Zoned,
+) -> Vec<KnownStep<'r>> {
+    let steps = profile.steps().map(|step| {
+        let known = record.steps.get(step.name());
+        let answer = due_of(&profile.times_of(step), (known, is_void), now);
+        (step, answer, known)
+    });
+    steps.collect()
+}
+
+/// Fields: docs/SCRIPTING.md.
+pub fn steps_json(steps: &[KnownStep<'_>]) -> Vec<Value> {
+    let moment = |attempt: Option<&Attempt>| attempt.map(|attempt| attempt.started.to_string());
+    let steps = steps.iter().map(|(step, answer, known)| {
+        let last = known.and_then(|known| known.last.as_ref());
+        json!({
+            "step": step.name(), "due": answer.is_due(), "why": answer.to_string(),
+            "last": moment(last),
+            "last_success": moment(known.and_then(|known| known.last_success.as_ref())),
+            "last_exit_code": last.map(|last| last.exit_code),
+        })
+    });
+    steps.collect()
 }

@@ -308,7 +308,7 @@ fn report_future_dates(all: &[Named], filter: &SnapshotFilter, now: Time) {
             "bale: snapshot {} is dated in the future ({}) and not taken for the latest: name it \
              by its id if it is meant",
             id.short(),
-            crate::times::time_text(snapshot.time)
+            crate::times::local_time(snapshot.time)
         );
     }
 }

@@ -2,6 +2,8 @@
 
 mod measures;
 mod nagios;
+mod profile_state;
+mod profiles;
 mod texts;
 
 pub use nagios::unknown as unknown_state;
@@ -13,11 +15,14 @@ use crate::times::{local_time, time_text};
 use crate::{output, place, sizes};
 use anyhow::Result;
 use bale_engine::status::{
-    Expectation, Finding, Judgement, SourceHistory, Trend, histories, judge, sudden_changes, trend,
+    BackupLimit, Expectation, Finding, Judgement, SourceHistory, Trend, histories, judge,
+    sudden_changes, trend, unmet,
 };
 use bale_format::Time;
 use bale_repository::repository::Named;
 use bale_repository::snapshots::{SourceKey, confirmed};
+use profile_state::JudgedProfile;
+use profiles::ExpectingProfiles;
 use serde_json::{Value, json};
 use std::time::Duration;
 
@@ -28,7 +33,7 @@ pub fn run(global: &Global, options: &Status) -> Result<i32> {
         true => Ok(nagios::run(global, options)),
         false => {
             let expected = expected(&[("--max-age", &options.max_age)])?;
-            let looked = Looked::at(global, options, &expected)?;
+            let looked = Looked::at(global, options, expected)?;
             measures::write(global, options, &looked);
             print(global, &looked)
         }
@@ -43,9 +48,8 @@ fn expected(options: &[(&str, &Option<String>)]) -> Result<Vec<Expectation>, Usa
     }
     let strictest = ages.into_iter().min();
     let of_all = |age_max| Expectation {
-        host: None,
-        paths: None,
-        age_max,
+        limit: Some(BackupLimit::Age(age_max)),
+        ..Expectation::default()
     };
     Ok(strictest.map(of_all).into_iter().collect())
 }
@@ -65,6 +69,10 @@ fn age(option: &str, text: &Option<String>) -> Result<Option<Duration>, Usage> {
 struct Looked {
     now: Time,
     sources: Vec<JudgedSource>,
+    /// Profiles of the repository, and how their runs went.
+    profiles: Vec<JudgedProfile>,
+    /// There may be no source: what was asked about backs up nothing.
+    may_be_empty: bool,
     /// Snapshots that this machine saw and that are gone.
     missed: Vec<String>,
     /// Snapshots that cannot be read.
@@ -78,17 +86,43 @@ struct JudgedSource {
     snapshots: usize,
     trend: Option<Trend>,
     judgement: Judgement,
+    /// Profiles that expect something of it.
+    profiles: Vec<String>,
 }
 
 impl JudgedSource {
     fn of(history: &SourceHistory<'_>, expected: &[Expectation], now: Time) -> JudgedSource {
+        let ours = expected.iter().filter(|one| one.is_of(&history.key));
         JudgedSource {
+            profiles: ours.filter_map(|one| one.profile.clone()).collect(),
             key: history.key.clone(),
             last: history.last().cloned(),
             snapshots: history.snapshots.len(),
             trend: trend(&history.snapshots),
             judgement: judge(history, expected, now),
         }
+    }
+
+    /// One that a profile names, and of which there is nothing.
+    fn never_backed_up(expected: &Expectation) -> Option<JudgedSource> {
+        let profile = expected.profile.clone()?;
+        Some(JudgedSource {
+            key: SourceKey {
+                host: expected.host.clone()?,
+                paths: expected.paths.clone()?,
+                filesystems: Vec::new(),
+            },
+            last: None,
+            snapshots: 0,
+            trend: None,
+            judgement: Judgement {
+                findings: vec![Finding::NeverBackedUp {
+                    profile: profile.clone(),
+                }],
+                ..Judgement::default()
+            },
+            profiles: vec![profile],
+        })
     }
 
     /// Host and paths.
@@ -101,29 +135,38 @@ impl JudgedSource {
 }
 
 impl Looked {
-    fn at(global: &Global, options: &Status, expected: &[Expectation]) -> Result<Looked> {
-        let repository = place::open_for(global, place::Use::List)?;
+    fn at(global: &Global, options: &Status, expected: Vec<Expectation>) -> Result<Looked> {
+        let (profiles, opened) = ExpectingProfiles::read(global, options)?;
+        let repository = place::open_for(&opened, place::Use::List)?;
         let listed = select::Listed::of(&repository)?;
         let filter = select::filter(&options.select);
         let now = repository.clock().time();
         let all: Vec<_> = listed.readable.iter().chain(&listed.running).collect();
         unmatched::report(global, &options.select, &listed.readable);
         let passing = all.into_iter().filter(|(_, record)| filter.passes(record));
-        let histories = histories(passing, now);
-        let sources = histories.iter();
+        let mut histories = histories(passing, now);
+        let of_profiles = profiles.expectations(&histories, &filter, now)?;
+        if profiles.is_chosen {
+            histories.retain(|history| of_profiles.iter().any(|one| one.is_of(&history.key)));
+        }
+        let may_be_empty = profiles.is_chosen && of_profiles.is_empty();
+        let never = unmet(&of_profiles, &histories).into_iter();
+        let never: Vec<_> = never.filter_map(JudgedSource::never_backed_up).collect();
+        let expected = [expected, of_profiles].concat();
         let meant = confirmed::ids(&repository);
+        let judged = histories.iter().map(|history| {
+            let mut source = JudgedSource::of(history, &expected, now);
+            let changes = sudden_changes(history).into_iter();
+            let unmeant = changes.filter(|change| !meant.contains(&change.snapshot));
+            let findings = &mut source.judgement.findings;
+            findings.extend(unmeant.map(Finding::SuddenChange));
+            source
+        });
         Ok(Looked {
             now,
-            sources: sources
-                .map(|history| {
-                    let mut source = JudgedSource::of(history, expected, now);
-                    let changes = sudden_changes(history).into_iter();
-                    let unmeant = changes.filter(|change| !meant.contains(&change.snapshot));
-                    let findings = &mut source.judgement.findings;
-                    findings.extend(unmeant.map(Finding::SuddenChange));
-                    source
-                })
-                .collect(),
+            sources: judged.chain(never).collect(),
+            profiles: profiles.judged(now)?,
+            may_be_empty,
             missed: listed.missed_texts(),
             damaged: listed.damaged,
         })
@@ -139,7 +182,10 @@ impl Looked {
     fn is_well(&self) -> bool {
         let sources = &self.sources;
         let are_well = sources.iter().all(|source| source.judgement.is_well());
-        !sources.is_empty() && are_well && self.missed.is_empty() && self.damaged.is_empty()
+        let are_profiles_well = self.profiles.iter().all(JudgedProfile::is_well);
+        let are_any = !sources.is_empty() || self.may_be_empty;
+        let is_all_there = self.missed.is_empty() && self.damaged.is_empty();
+        are_any && are_well && are_profiles_well && is_all_there
     }
 }
 
@@ -163,11 +209,16 @@ fn print_objects(looked: &Looked) {
     for source in &looked.sources {
         output::object(&source_object(source));
     }
+    for profile in &looked.profiles {
+        output::object(&profile.object());
+    }
     let not_well = looked.count(Finding::is_trouble);
+    let profiles_not_well = looked.profiles.iter().filter(|one| !one.is_well()).count();
     output::object(&json!({
         "type": "summary", "sources": looked.sources.len(), "not_well": not_well,
         "late": looked.count(|finding| matches!(finding, Finding::Late { .. })),
         "missed": looked.missed.len(), "damaged": looked.damaged.len(), "well": looked.is_well(),
+        "profiles": looked.profiles.len(), "profiles_not_well": profiles_not_well,
     }));
 }
 
@@ -207,6 +258,7 @@ fn source_object(source: &JudgedSource) -> Value {
         "source_filesystems": key.filesystems, "snapshots": source.snapshots, "last": last,
         "age_seconds": source.judgement.age.map(|age| age.as_secs()),
         "due": source.judgement.due.map(time_text), "trend": trend,
+        "profiles": source.profiles,
         "well": source.judgement.is_well(), "findings": findings.collect::<Vec<_>>(),
     })
 }
@@ -221,7 +273,13 @@ fn print_table(global: &Global, looked: &Looked) {
     for source in &looked.sources {
         print_source(source);
     }
-    if looked.sources.is_empty() {
+    for profile in &looked.profiles {
+        output::line(&profile.line());
+        for finding in &profile.findings {
+            output::line(&format!("        {}", finding.text));
+        }
+    }
+    if looked.sources.is_empty() && !looked.may_be_empty {
         report!("bale: there is no backup of anything here");
     }
     if !global.quiet {

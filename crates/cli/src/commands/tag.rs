@@ -141,13 +141,16 @@ fn print(
     if global.quiet {
         return;
     }
-    let tags = output::escape(new.tags.join(",").as_bytes());
+    let tags = match new.tags.is_empty() {
+        true => "no tags".to_owned(),
+        false => format!("({})", output::escape(new.tags.join(",").as_bytes())),
+    };
     let pinned = if new.pinned { "  [pinned]" } else { "" };
     let now = made.map_or_else(
         || "would be".to_owned(),
         |(_, short)| format!("is now {short}"),
     );
-    output::line(&format!("{} {now}  ({tags}){pinned}", old.short()));
+    output::line(&format!("{} {now}  {tags}{pinned}", old.short()));
 }
 
 fn finish(global: &Global, changed: u64, chosen: u64, is_dry: bool) {

@@ -9,7 +9,7 @@ use std::fmt::Write;
 
 /// All metrics, in the order in which they are written, with what they mean. All are gauges: they
 /// are of the last run, or of the repository as it was looked at.
-pub const METRICS: [(&str, &str); 28] = [
+pub const METRICS: [(&str, &str); 32] = [
     (
         LAST_RUN,
         "When the last run of the command ended, whatever came of it.",
@@ -110,6 +110,22 @@ pub const METRICS: [(&str, &str); 28] = [
         "Problems of the last backup of the source.",
     ),
     ("bale_source_snapshots", "Snapshots of the source."),
+    (
+        "bale_profile_well",
+        "1 if bale status found no trouble with the runs of the profile, else 0.",
+    ),
+    (
+        "bale_profile_last_run_timestamp_seconds",
+        "When the last run of the profile ended, as this machine recorded it.",
+    ),
+    (
+        "bale_profile_last_run_exit_code",
+        "How it ended, hooks among it.",
+    ),
+    (
+        "bale_profile_next_due_timestamp_seconds",
+        "When the profile is due next.",
+    ),
 ];
 
 pub const LAST_RUN: &str = "bale_last_run_timestamp_seconds";

@@ -111,6 +111,26 @@ fn an_error_is_in_the_log_and_secrets_are_not() {
         .env("BALE_LOG", "warning");
     quiet.output().unwrap();
     assert_eq!(std::fs::read_to_string(bench.path("little")).unwrap(), "");
+    // The filter of other programs counts where there is none of ours, and is never a failure.
+    for (ours, theirs, is_empty) in [
+        (None, "warn", true),
+        (None, "hyper=error", false),
+        (Some("info"), "warn", false),
+    ] {
+        let mut command = bench.command();
+        command.args(["snapshots", "--log-file", "filtered"]);
+        command.env("RUST_LOG", theirs);
+        command.envs(ours.map(|level| ("BALE_LOG", level)));
+        let ran = Ran::from(command.output().unwrap());
+        assert!(ran.code == 0 && !ran.err.contains("RUST_LOG"), "{ran}");
+        let written = std::fs::read_to_string(bench.path("filtered")).unwrap();
+        assert_eq!(!written.contains("begins"), is_empty, "{theirs}: {written}");
+        std::fs::remove_file(bench.path("filtered")).unwrap();
+    }
+    let mut command = bench.command();
+    command.args(["snapshots", "--log-file", "filtered"]);
+    let ran = Ran::from(command.env("RUST_LOG", "loud").output().unwrap());
+    assert_eq!(ran.err.matches("\"loud\" is no level").count(), 1, "{ran}");
 }
 
 #[test]

@@ -287,6 +287,23 @@ fn names(query: &str) -> BTreeSet<String> {
 fn all_there_is(bench: &Bench) -> Series {
     let directory = bench.path("metrics").display().to_string();
     bench.ok(&["init", "-r", "second", "--new-key-file", "second.key"]);
+    bench.write(
+        "bale.toml",
+        format!(
+            "[profile.home]\nsources = {:?}\nrepository = {:?}\nkey-file = {:?}\n\
+             schedule = \"daily\"\n",
+            bench.source.display().to_string(),
+            bench.repository().display().to_string(),
+            bench
+                .repository()
+                .with_extension("key")
+                .display()
+                .to_string(),
+        ),
+    );
+    let of_profile = ["--profiles", "bale.toml", "--state-dir", "state"];
+    bench.ok(&["backup", "source"]);
+    bench.ok(&[&["run", "home"][..], &of_profile].concat());
     for words in [
         &["backup", "source"][..],
         &["check", "--read-data"],
@@ -294,7 +311,7 @@ fn all_there_is(bench: &Bench) -> Series {
         &["prune"],
         &["restore", "latest", "--target", "out", "--verify"],
         &["mirror", "--to", "mirrored"],
-        &["status"],
+        &[&["status"][..], &of_profile].concat(),
     ] {
         bench.ok(&[words, &["--metrics-dir", &directory]].concat());
     }

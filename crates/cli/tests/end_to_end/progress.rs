@@ -163,3 +163,52 @@ fn scripts_learn_whether_the_end_is_known() {
         );
     }
 }
+
+/// Of restores, checks and copies, too: a total as soon as it is known, the place, the number on
+/// every terminal.
+#[test]
+fn restore_check_and_copy_say_how_far_they_are_and_where() {
+    if !have("python3") {
+        return skipped("no python3 to make a terminal");
+    }
+    let bench = many_files();
+    bench.ok(&["backup", "source"]);
+    bench.write("pw", "secret\n");
+    let repository = bench.repository().display().to_string();
+    let key = bench.home.join(".local/share/bale/repository.key");
+    let key = key.display().to_string();
+    for columns in [20, 120] {
+        let (target, other) = (format!("out{columns}"), format!("other{columns}"));
+        bench.ok(&["init", "-r", &other, "-p", "pw"]);
+        let from = ["--from-repo", &repository, "--from-key-file", &key];
+        for words in [
+            &["restore", "latest", "-t", &target][..],
+            &["check", "--read-data"],
+            &[&["copy", "-r", &other, "-p", "pw"][..], &from].concat(),
+        ] {
+            let shown = frames(&bench, columns, words);
+            let fits = |line: &String| line.chars().count() < columns;
+            assert!(shown.iter().all(fits), "{columns}: {words:?}: {shown:?}");
+            let has = |part: &str| shown.iter().any(|line| line.contains(part));
+            assert!(has("%"), "{columns}: {words:?}: {shown:?}");
+            if columns == 120 {
+                assert!(has("…") || has(", /"), "the place: {words:?}: {shown:?}");
+            }
+            // No more is done than there is.
+            for (done, total) in shown.iter().filter_map(|line| entries(line)) {
+                assert!(done <= total, "{words:?}: {shown:?}");
+            }
+        }
+    }
+}
+
+/// `1,926 of 22,694`.
+fn entries(line: &str) -> Option<(u64, u64)> {
+    let number = |text: &str| text.replace(',', "").parse().ok();
+    let mut parts = line.split(", ");
+    let counted = parts.find_map(|part| part.split_once(" of "));
+    counted.and_then(|(done, total)| {
+        let done = done.rsplit(' ').next()?;
+        Some((number(done)?, number(total)?))
+    })
+}

@@ -100,6 +100,8 @@ fn a_snapshot_of_the_future_is_named_and_is_not_the_latest() {
         found.err.contains("future") && found.err.contains(&future.short()),
         "{found}"
     );
+    // As listings print times.
+    assert!(!found.err.contains("Z)"), "{found}");
     assert_eq!(
         bench
             .ok(&["dump", &bench.address_in("latest~1", "/file")])

@@ -28,8 +28,13 @@ fn working() -> Bench {
 fn encrypted() -> (Bench, String) {
     let bench = working();
     bench.sh(NOISE);
-    let ran = bench.run(&["backup", "source", "--json"]);
+    let ran = bench.run(&["backup", "source", "--json", "--log-file", "log"]);
     assert_eq!(ran.code, 3, "{ran}");
+    let log = std::fs::read_to_string(bench.path("log")).unwrap();
+    assert!(
+        log.contains("exit code 3") && log.contains(" alarm=sudden_change"),
+        "{log}"
+    );
     let summary = ran.summary();
     let id = summary["snapshot"]
         .as_str()

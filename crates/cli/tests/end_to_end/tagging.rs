@@ -65,7 +65,11 @@ fn tags_change_and_the_files_stay() {
             .iter()
             .all(|one| one["tags"] == serde_json::json!(["x"]))
     );
-    bench.ok(&["tag", "--set", "", "latest"]);
+    let none = bench.ok(&["tag", "--set", "", "latest"]);
+    assert!(
+        none.text().contains("  no tags\n"),
+        "no empty brackets: {none}"
+    );
     assert_eq!(snapshots(&bench)[1]["tags"], serde_json::json!([]));
 
     bench.ok(&["check", "--read-data"]);

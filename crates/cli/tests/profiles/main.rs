@@ -2,6 +2,7 @@
 //! that runs the tests is touched.
 
 mod hooks;
+mod judged;
 mod runs;
 mod scene;
 mod schedules;

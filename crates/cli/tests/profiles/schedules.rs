@@ -286,3 +286,27 @@ fn what_a_timer_could_not_run_is_not_scheduled() {
     let template = format!("{head}schedule = \"daily\"\ntemplate = true\n");
     assert!(install(&template, "home").contains("a template"));
 }
+
+/// A slip would be units that nobody reads.
+#[test]
+fn a_directory_of_units_is_made_only_where_its_parent_is_and_that_is_said() {
+    let scene = Scene::with(SCHEDULE);
+    let install = |dir: &str| {
+        let dir = scene.bench.path(dir).display().to_string();
+        scene.run(&["schedule", "install", "home", "--unit-dir", &dir])
+    };
+    let refused = install("no/such/place");
+    assert_eq!(refused.code, 1, "{refused}");
+    assert!(refused.err.contains("mkdir -p"), "{refused}");
+    assert!(!scene.bench.path("no").exists());
+    let made = install("units");
+    assert!(
+        made.code == 0 && made.err.contains("made the directory"),
+        "{made}"
+    );
+    let again = install("units");
+    assert!(
+        again.code == 0 && !again.err.contains("made the directory"),
+        "{again}"
+    );
+}

@@ -40,8 +40,11 @@ pub(super) fn read_segments(
     let numbers = numbers.iter().map(|number| *number as usize);
     let chunks = numbers.map(|number| (number, segments[number].id, ChunkKind::Segment));
     reading.chunks(chunks, |number, plain| {
-        reading.progress(phase, number as u64 + 1, segments.len() as u64);
         let reference = &segments[number];
+        reading
+            .monitor
+            .place(&[b"/", &reference.first.parent[..]].concat());
+        reading.progress(phase, number as u64 + 1, segments.len() as u64);
         let segment = match plain {
             Err(lost) => Err(lost.text),
             Ok(plain) => decode(reference, &plain),

@@ -9,15 +9,64 @@ use std::time::Duration;
 /// A run without a sign of life for so long was stopped, probably: it shows one every five minutes.
 const SILENT_SECONDS_MAX: i64 = 3600;
 
-/// That a source is backed up often enough.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// That a source is backed up, and often enough.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Expectation {
+    /// The profile that expects it; an option does otherwise.
+    pub profile: Option<String>,
     /// Of this host alone.
     pub host: Option<String>,
     /// Of exactly these paths alone, in any order.
     pub paths: Option<Vec<Vec<u8>>>,
-    /// Its last backup may have begun so long ago.
-    pub age_max: Duration,
+    /// When its last backup is too old, if ever.
+    pub limit: Option<BackupLimit>,
+    /// When a run found nothing new and so made no snapshot: as good as a backup.
+    pub unchanged_since: Option<Time>,
+}
+
+/// When a last backup is too old.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BackupLimit {
+    /// If it began longer ago.
+    Age(Duration),
+    /// If it began before a moment of a schedule.
+    Schedule(ScheduleMoments),
+}
+
+/// What a schedule is at one moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ScheduleMoments {
+    /// The last one of which the backup should be there by now.
+    pub missed_if_before: Time,
+    /// The last one: its backup may be under way.
+    pub latest: Time,
+    /// The one to come.
+    pub next: Option<Time>,
+}
+
+impl BackupLimit {
+    /// Begun earlier, a backup is late.
+    fn begun_min(self, now: Time) -> Time {
+        match self {
+            BackupLimit::Age(age) => Time {
+                seconds: now.seconds.saturating_sub_unsigned(age.as_secs()),
+                nanos: now.nanos,
+            },
+            BackupLimit::Schedule(moments) => moments.missed_if_before,
+        }
+    }
+
+    /// When the one after the last is due.
+    fn due(self, last: Time) -> Option<Time> {
+        match self {
+            BackupLimit::Age(age) => Some(Time {
+                seconds: last.seconds.saturating_add_unsigned(age.as_secs()),
+                ..last
+            }),
+            BackupLimit::Schedule(moments) if last < moments.latest => Some(moments.latest),
+            BackupLimit::Schedule(moments) => moments.next,
+        }
+    }
 }
 
 impl Expectation {
@@ -31,6 +80,40 @@ impl Expectation {
         });
         is_host && is_paths
     }
+
+    /// The last backup, or the last run that had nothing to back up.
+    fn last(&self, begun: Time) -> Time {
+        self.unchanged_since.map_or(begun, |seen| seen.max(begun))
+    }
+
+    fn due(&self, begun: Time) -> Option<Time> {
+        self.limit?.due(self.last(begun))
+    }
+
+    /// That it is late, if it is, and since when a backup would have been in time.
+    fn late(&self, begun: Time, age: Duration, now: Time) -> Option<(Time, Finding)> {
+        let limit = self.limit?;
+        let begun_min = limit.begun_min(now);
+        let is_late = match limit {
+            // To the nanosecond.
+            BackupLimit::Age(age_max) => age > age_max && self.last(begun) == begun,
+            BackupLimit::Schedule(_) => self.last(begun) < begun_min,
+        };
+        let age_max = match limit {
+            BackupLimit::Age(age_max) => age_max,
+            BackupLimit::Schedule(_) => self::age(begun_min, now),
+        };
+        let missed = self.profile.clone().map(|profile| MissedMoment {
+            profile,
+            moment: begun_min,
+        });
+        let late = Finding::Late {
+            age,
+            age_max,
+            missed,
+        };
+        is_late.then_some((begun_min, late))
+    }
 }
 
 /// Something about a source that whoever looks after it should know.
@@ -38,8 +121,14 @@ impl Expectation {
 pub enum Finding {
     /// No backup of it was ever finished.
     NeverFinished,
-    /// Its last backup is older than is expected.
-    Late { age: Duration, age_max: Duration },
+    /// A profile names it, and there is nothing of it.
+    NeverBackedUp { profile: String },
+    /// Its last backup is older than is expected; of a schedule, whose, and the moment.
+    Late {
+        age: Duration,
+        age_max: Duration,
+        missed: Option<MissedMoment>,
+    },
     /// Its last backup met problems.
     Problems { snapshot: ObjectId, problems: u64 },
     /// Its snapshots are all dated in the future: how old the last one is, nobody knows.
@@ -54,11 +143,19 @@ pub enum Finding {
     Replaced,
 }
 
+/// A moment of a profile's schedule that no backup followed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MissedMoment {
+    pub profile: String,
+    pub moment: Time,
+}
+
 impl Finding {
     /// Is it a reason to do something?
     pub fn is_trouble(&self) -> bool {
         match self {
             Finding::NeverFinished
+            | Finding::NeverBackedUp { .. }
             | Finding::Late { .. }
             | Finding::Problems { .. }
             | Finding::ClockBehind
@@ -89,7 +186,7 @@ impl Judgement {
 /// Judges a source by what is expected; of several expectations about it the strictest counts.
 pub fn judge(history: &SourceHistory<'_>, expected: &[Expectation], now: Time) -> Judgement {
     let ours = expected.iter().filter(|one| one.is_of(&history.key));
-    let age_max = ours.map(|one| one.age_max).min();
+    let ours: Vec<&Expectation> = ours.collect();
     let mut findings = Vec::new();
     if let Some((run, record)) = history.unfinished {
         findings.push(Finding::Unfinished {
@@ -124,15 +221,15 @@ pub fn judge(history: &SourceHistory<'_>, expected: &[Expectation], now: Time) -
     let age = (!history.is_clock_behind()).then_some(age);
     if history.is_replaced {
         findings.push(Finding::Replaced);
-    } else if let (Some(age), Some(age_max)) = (age, age_max)
-        && age > age_max
-    {
-        findings.insert(0, Finding::Late { age, age_max });
+    } else if let Some(age) = age {
+        let late = ours.iter().filter_map(|one| one.late(last.time, age, now));
+        findings.splice(
+            0..0,
+            late.max_by_key(|(begun_min, _)| *begun_min)
+                .map(|(_, late)| late),
+        );
     }
-    let due = age_max.map(|age_max| Time {
-        seconds: (last.time.seconds).saturating_add_unsigned(age_max.as_secs()),
-        ..last.time
-    });
+    let due = ours.iter().filter_map(|one| one.due(last.time)).min();
     Judgement {
         age,
         due: due.filter(|_| !history.is_replaced),
@@ -152,7 +249,12 @@ pub fn unmet<'e>(
     histories: &[SourceHistory<'_>],
 ) -> Vec<&'e Expectation> {
     let is_unmet = |one: &&Expectation| !histories.iter().any(|history| one.is_of(&history.key));
-    expected.iter().filter(is_unmet).collect()
+    let is_of_some = |one: &&Expectation| one.host.is_some() || one.paths.is_some();
+    expected
+        .iter()
+        .filter(is_of_some)
+        .filter(is_unmet)
+        .collect()
 }
 
 #[cfg(test)]
@@ -186,9 +288,8 @@ mod tests {
 
     fn every(hours: u64) -> Expectation {
         Expectation {
-            host: None,
-            paths: None,
-            age_max: Duration::from_secs(hours * 3600),
+            limit: Some(BackupLimit::Age(Duration::from_secs(hours * 3600))),
+            ..Expectation::default()
         }
     }
 
@@ -219,6 +320,59 @@ mod tests {
         let histories = histories(&all, NOW);
         let both = [elsewhere.clone(), of_it];
         assert_eq!(unmet(&both, &histories), [&elsewhere]);
+    }
+
+    fn hours_ago(hours: i64) -> Time {
+        Time {
+            seconds: NOW.seconds - hours * HOUR,
+            nanos: 0,
+        }
+    }
+
+    /// A profile whose last moments were 10 and 34 hours ago, and whose backups take no time.
+    fn scheduled() -> Expectation {
+        Expectation {
+            profile: Some("home".to_owned()),
+            limit: Some(BackupLimit::Schedule(ScheduleMoments {
+                missed_if_before: hours_ago(10),
+                latest: hours_ago(10),
+                next: Some(hours_ago(-14)),
+            })),
+            ..Expectation::default()
+        }
+    }
+
+    #[test]
+    fn a_schedule_is_met_by_a_backup_since_its_last_moment_however_old_that_is() {
+        let met = &judged(&[named(1, 9, "a")], &[scheduled()])[0];
+        assert!(met.is_well());
+        assert_eq!(met.due, Some(hours_ago(-14)));
+        let late = &judged(&[named(1, 11, "a")], &[scheduled()])[0];
+        let [Finding::Late { missed, .. }] = &late.findings[..] else {
+            panic!("{late:?}");
+        };
+        let missed = missed.as_ref().unwrap();
+        assert_eq!(
+            (&missed.profile[..], missed.moment),
+            ("home", hours_ago(10))
+        );
+        assert_eq!(late.due, Some(hours_ago(10)));
+        // The backup of the last moment may be under way: due, and not late.
+        let mut slow = scheduled();
+        slow.limit = Some(BackupLimit::Schedule(ScheduleMoments {
+            missed_if_before: hours_ago(34),
+            latest: hours_ago(10),
+            next: None,
+        }));
+        let due = &judged(&[named(1, 11, "a")], &[slow])[0];
+        assert!(due.is_well());
+        assert_eq!(due.due, Some(hours_ago(10)));
+        // A run that found nothing new is as good as a snapshot.
+        let unchanged = Expectation {
+            unchanged_since: Some(hours_ago(1)),
+            ..scheduled()
+        };
+        assert!(judged(&[named(1, 500, "a")], &[unchanged])[0].is_well());
     }
 
     #[test]

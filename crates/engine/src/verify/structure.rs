@@ -318,6 +318,7 @@ pub(super) fn check_catalogs(
             checker.check_segment(segment);
         }
         done += u64::from(segment.rows);
+        monitor.place(&[b"/", &segment.first.parent[..]].concat());
         monitor.progress(
             Phase::Structure,
             Progress {

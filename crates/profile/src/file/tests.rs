@@ -59,6 +59,11 @@ fn an_unknown_word_is_refused_with_its_line_and_the_nearest_known_one() {
             "/etc/bale/bale.toml:2: profile.home.check: unknown word \"repository\": it belongs \
              into [profile.home]",
         ),
+        (
+            "[profile.home.backup]\nhost = \"web1\"\n",
+            "/etc/bale/bale.toml:2: profile.home.backup: unknown word \"host\": it belongs into \
+             [profile.home] or [profile.home.forget]",
+        ),
     ] {
         assert_eq!(refused(text), expected);
     }

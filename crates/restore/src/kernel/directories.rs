@@ -11,7 +11,7 @@ use crate::scratch::{ScratchSpace, SortedPairs};
 use crate::{Overwrite, RestoreError, row};
 use bale_format::entry::join;
 use bale_format::{Entry, EntryFlags};
-use bale_pipeline::monitor::Act;
+use bale_pipeline::monitor::{Act, Phase, Progress};
 use bytes::Bytes;
 use rustix::fs::{AtFlags, CWD, FileType, Mode};
 use rustix::io::Errno;
@@ -122,6 +122,7 @@ fn threads(run: &RestoreRun) -> usize {
 }
 
 fn make_all(worker: &mut Worker, rows: Vec<Vec<u8>>) {
+    let count = rows.len() as u64;
     each(worker, rows, |worker, entry| {
         let counters = &worker.run.counters;
         let counter = match make(worker, entry)? {
@@ -131,9 +132,11 @@ fn make_all(worker: &mut Worker, rows: Vec<Vec<u8>>) {
         counter.fetch_add(1, Ordering::Relaxed);
         Ok(())
     });
+    worker.run.progress.add(count, 0);
 }
 
 fn finish_all(worker: &mut Worker, rows: Vec<Vec<u8>>) {
+    let count = rows.len() as u64;
     each(worker, rows, |worker, entry| {
         let path = Bytes::from(entry.path());
         let directory = worker
@@ -148,6 +151,19 @@ fn finish_all(worker: &mut Worker, rows: Vec<Vec<u8>>) {
         metadata::adjust(worker, metadata::TargetInode::Open(fd), entry, &stat)?;
         metadata::seal(worker, fd, entry)
     });
+    let (run, counters) = (worker.run, &worker.run.counters);
+    let made = counters.directories.load(Ordering::Relaxed)
+        + counters.directories_kept.load(Ordering::Relaxed);
+    let done = counters
+        .directories_finished
+        .fetch_add(count, Ordering::Relaxed)
+        + count;
+    let progress = Progress {
+        done,
+        total: made.max(done),
+        ..Progress::default()
+    };
+    run.monitor.progress(Phase::Finish, progress);
 }
 
 fn each<'r>(
@@ -155,7 +171,6 @@ fn each<'r>(
     rows: Vec<Vec<u8>>,
     act: impl Fn(&mut Worker<'r>, &Entry) -> Result<(), EntryFailure>,
 ) {
-    let entries = rows.len() as u64;
     for row in rows {
         match row::decode(row) {
             Ok(entry) => {
@@ -166,7 +181,6 @@ fn each<'r>(
             Err(error) => worker.run.end(RestoreError::Scratch(error)),
         }
     }
-    worker.run.progress.add(entries, 0);
 }
 
 /// Was a directory there?

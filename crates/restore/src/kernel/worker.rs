@@ -55,6 +55,8 @@ pub struct Counters {
     pub bytes_missing: AtomicU64,
     pub directories: AtomicU64,
     pub directories_kept: AtomicU64,
+    /// With their metadata.
+    pub directories_finished: AtomicU64,
     pub replaced: AtomicU64,
     pub others: AtomicU64,
     pub links: AtomicU64,
@@ -381,6 +383,7 @@ impl<'r> Worker<'r> {
             Err(failure) => self.run.failed(&entry.path(), failure),
         }
         if self.tally.entries == TALLY_ENTRIES_MAX {
+            self.run.monitor.place(&entry.parent);
             self.report();
         }
     }

@@ -377,6 +377,7 @@ pub fn write_piece(worker: &mut Worker, task: PieceTask) {
         match result {
             Ok(()) => {
                 file.bytes.fetch_add(length, Ordering::Relaxed);
+                worker.run.monitor.place(&file.entry.parent);
                 worker.run.progress.add(0, length);
             }
             Err(failure) => {

@@ -6,9 +6,10 @@ use crate::commands::host;
 use crate::exit::Usage;
 use crate::{output, variables};
 use anyhow::Result;
+use bale_profile::calendar::Times;
 use bale_profile::due::{DueAnswer, due, next_part};
 use bale_profile::profile::Profile;
-use bale_profile::record::RunRecord;
+use bale_profile::record::{RunRecord, StepRecord};
 use bale_profile::steps::{self, StepCommand, StepFacts, parts_in_turn};
 use bale_profile::words::ProfileTable;
 use bale_remote::Location;
@@ -44,13 +45,13 @@ impl PlannedStep {
 pub fn plan(
     context: &RunContext<'_>,
     profile: &Profile,
-    record: &RunRecord,
+    (record, why_none): (&RunRecord, &Option<String>),
     now: &Zoned,
 ) -> Result<Vec<PlannedStep>> {
     let host = host::name(None)?;
     let planned = |step: ProfileTable| {
         let record = record.steps.get(step.name());
-        let answer = due(&profile.times_of(step), record, now);
+        let answer = due_of(&profile.times_of(step), (record, why_none.is_some()), now);
         let parts = parts_in_turn(profile).filter(|_| step == ProfileTable::Check);
         let facts = StepFacts {
             host: host.clone(),
@@ -65,6 +66,18 @@ pub fn plan(
         }
     };
     Ok(profile.steps().map(planned).collect())
+}
+
+/// Is a step due? Of a record that does not count it is not said that nothing ever succeeded.
+pub fn due_of(
+    times: &[Times],
+    (record, is_record_void): (Option<&StepRecord>, bool),
+    now: &Zoned,
+) -> DueAnswer {
+    match due(times, record, now) {
+        DueAnswer::Never if is_record_void => DueAnswer::RecordDoesNotCount,
+        answer => answer,
+    }
 }
 
 /// The repository as it is shown: without a login.
@@ -119,10 +132,10 @@ pub fn print(context: &RunContext<'_>, profile: &Profile) -> Result<()> {
     let (record, why_none) = context
         .state
         .record(profile.name(), &repository_of(profile)?);
-    if let Some(why) = why_none {
-        super::speaker::Speaker::new(context.global).note(profile.name(), &why);
+    if let Some(why) = &why_none {
+        super::speaker::Speaker::new(context.global).note(profile.name(), why);
     }
-    for planned in plan(context, profile, &record, &super::now())? {
+    for planned in plan(context, profile, (&record, &why_none), &super::now())? {
         print_step(context.global, profile, &planned);
     }
     Ok(())

@@ -15,8 +15,9 @@ use crate::commands::host;
 use crate::{exit, interrupt, output};
 use anyhow::Result;
 use bale_profile::profile::{HookMoment, Profile};
-use bale_profile::record::RunRecord;
+use bale_profile::record::{LastRun, RunRecord};
 use bale_profile::words::ProfileTable;
+use jiff::Zoned;
 use serde_json::{Value, json};
 use std::fs::File;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -30,6 +31,8 @@ struct ProfileRun<'a> {
     profile: &'a Profile,
     speaker: Speaker,
     record: RunRecord,
+    /// Why the record that was there does not count.
+    why_no_record: Option<String>,
     lock: File,
     results: Vec<StepResult>,
     /// Of hooks and of the record.
@@ -44,19 +47,20 @@ pub fn run(context: &RunContext<'_>, profile: &Profile) -> Result<i32> {
     let what = format!("another run of the profile {name} is under way");
     let lock = context.state.lock(&format!("profile-{name}"), &what)?;
     let _lock_of_source = lock_source(context, profile, &repository)?;
-    let (record, why_none) = context.state.record(name, &repository);
+    let (record, why_no_record) = context.state.record(name, &repository);
     let mut run = ProfileRun {
         context,
         profile,
         speaker: Speaker::new(context.global),
         record,
+        why_no_record,
         lock,
         results: Vec::new(),
         problems: Vec::new(),
         code: exit::COMPLETE,
     };
-    if let Some(why) = why_none {
-        run.speaker.note(name, &why);
+    if let Some(why) = &run.why_no_record {
+        run.speaker.note(name, why);
     }
     run.all(&repository)
 }
@@ -98,7 +102,8 @@ fn lock_source(
 impl ProfileRun<'_> {
     fn all(&mut self, repository: &str) -> Result<i32> {
         let (began, started) = (Instant::now(), now());
-        let steps = plan(self.context, self.profile, &self.record, &started)?;
+        let record = (&self.record, &self.why_no_record);
+        let steps = plan(self.context, self.profile, record, &started)?;
         self.say_what_is_not_due(&steps);
         let due: Vec<PlannedStep> = steps.into_iter().filter(|step| step.is_due).collect();
         if !due.is_empty() {
@@ -135,6 +140,7 @@ impl ProfileRun<'_> {
             let object = finished(self);
             self.notify(notice::ping(self.profile, Some((self.code, &object))));
             self.mail();
+            self.note_whole_run(&started);
         }
         let object = finished(self);
         self.speaker.object(&object);
@@ -234,6 +240,27 @@ impl ProfileRun<'_> {
         }
         if let Err(error) = self.context.state.store(&self.record) {
             self.problem(step, &output::chain(&error));
+        }
+    }
+
+    /// Also of a run that no step of was begun in.
+    fn note_whole_run(&mut self, started: &Zoned) {
+        let failed = |result: &&StepResult| result.outcome.exit_code != exit::COMPLETE;
+        let of_step = self
+            .results
+            .iter()
+            .find(failed)
+            .map(|result| format!("{}: {}", result.step.name(), result.sentence_or_skipped()));
+        let trouble = self.problems.first().cloned().or(of_step);
+        let run = LastRun {
+            started: started.timestamp(),
+            finished: now().timestamp(),
+            exit_code: self.code,
+            trouble: None,
+        };
+        self.record.last_run = Some(run.with_trouble(trouble.as_deref()));
+        if let Err(error) = self.context.state.store(&self.record) {
+            self.problem(WHOLE_RUN, &output::chain(&error));
         }
     }
 

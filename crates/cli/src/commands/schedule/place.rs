@@ -3,6 +3,7 @@
 
 use crate::args::SchedulePlace;
 use crate::exit::Usage;
+use crate::named_paths::NamedPath;
 use crate::{output, place};
 use anyhow::{Context, Result, anyhow};
 use bale_profile::cron::{crontab, file_name, is_writable, with_block};
@@ -142,17 +143,17 @@ impl Keeper {
         }
     }
 
-    /// Writes the files, and has them count.
-    pub fn install(&self, plan: &SchedulePlan, texts: &[Written]) -> Result<()> {
+    /// Writes the files, and has them count; the directory that was made for them, if one was.
+    pub fn install(&self, plan: &SchedulePlan, texts: &[Written]) -> Result<Option<&Path>> {
         if self.kind == Kind::OwnCrontab {
             let text = texts.first().map(|written| written.text.as_str());
-            return write_own_crontab(&with_block(&own_crontab()?, &plan.profile, text));
+            write_own_crontab(&with_block(&own_crontab()?, &plan.profile, text))?;
+            return Ok(None);
         }
         for written in texts {
             refuse_foreign(&written.path)?;
         }
-        std::fs::create_dir_all(&self.dir)
-            .with_context(|| format!("create {}", output::path(&self.dir)))?;
+        let made = self.make_dir()?;
         for written in texts {
             replace(written)?;
         }
@@ -163,7 +164,30 @@ impl Keeper {
             // Started anew, or a changed time would count from the next start of the machine on.
             self.systemctl(&["restart", &timer])?;
         }
-        Ok(())
+        Ok(made.then_some(&self.dir))
+    }
+
+    /// Was it missing? A user's own directory of units is made with what is above it, as systemctl
+    /// does. Of a named one the directory above must be there: a slip would be units that nobody
+    /// reads.
+    fn make_dir(&self) -> Result<bool> {
+        if self.dir.is_dir() {
+            return Ok(false);
+        }
+        let named = NamedPath {
+            by: "--unit-dir",
+            attempt: "write units to",
+            path: &self.dir,
+            advice: "Make the directory (mkdir -p), or name one that is there",
+        };
+        let made = match self.is_told {
+            true => std::fs::create_dir_all(&self.dir)
+                .with_context(|| format!("create {}", output::path(&self.dir))),
+            false => named.require_place_for_file().and_then(|()| {
+                std::fs::create_dir(&self.dir).map_err(|error| named.trouble(error))
+            }),
+        };
+        made.map(|()| true)
     }
 
     /// What to say of it.

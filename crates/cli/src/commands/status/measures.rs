@@ -37,6 +37,7 @@ fn labels(options: &Status) -> Labels {
         words("--host", &select.hosts),
         words("--path", &paths),
         words("--tag", &select.tags),
+        words("--profile", &options.profile),
     ];
     let only = only.concat().join(" ");
     match only.is_empty() {
@@ -66,6 +67,20 @@ fn fill(file: &mut Exposition, labels: &Labels, looked: &Looked) {
     }
     for source in &looked.sources {
         fill_source(file, labels, source);
+    }
+    for profile in &looked.profiles {
+        let mut labels = labels.clone();
+        labels.push(("status_profile", profile.name.clone()));
+        let is_well = f64::from(u8::from(profile.is_well()));
+        file.push("bale_profile_well", &labels, is_well);
+        if let Some((finished, exit_code)) = profile.last_end() {
+            file.push("bale_profile_last_run_timestamp_seconds", &labels, finished);
+            file.push("bale_profile_last_run_exit_code", &labels, exit_code);
+        }
+        if let Some(next) = &profile.next {
+            let next = next.timestamp().as_second() as f64;
+            file.push("bale_profile_next_due_timestamp_seconds", &labels, next);
+        }
     }
 }
 

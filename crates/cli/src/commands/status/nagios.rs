@@ -77,12 +77,12 @@ fn looked(global: &Global, options: &Status) -> Result<(Looked, Ages)> {
         ("--warning", &options.warning),
         ("--critical", &critical.cloned()),
     ])?;
-    Ok((Looked::at(global, options, &expected)?, ages))
+    Ok((Looked::at(global, options, expected)?, ages))
 }
 
 fn line(looked: &Looked, ages: Ages) -> (Severity, String) {
     let mut found: Vec<(Severity, String)> = Vec::new();
-    if looked.sources.is_empty() {
+    if looked.sources.is_empty() && !looked.may_be_empty {
         found.push((
             Severity::Critical,
             "there is no backup of anything".to_owned(),
@@ -101,6 +101,19 @@ fn line(looked: &Looked, ages: Ages) -> (Severity, String) {
         for finding in &source.judgement.findings {
             let text = format!("{}: {}", source.name(), texts::text(finding));
             found.push((severity(finding, ages), text));
+        }
+    }
+    for profile in &looked.profiles {
+        for finding in &profile.findings {
+            let severity = match (finding.is_trouble, finding.is_urgent) {
+                (false, _) => Severity::Ok,
+                (true, false) => Severity::Warning,
+                (true, true) => Severity::Critical,
+            };
+            found.push((
+                severity,
+                format!("profile {}: {}", profile.name, finding.text),
+            ));
         }
     }
     found.retain(|(severity, _)| *severity > Severity::Ok);
@@ -146,13 +159,17 @@ fn well(looked: &Looked) -> String {
 
 fn severity(finding: &Finding, ages: Ages) -> Severity {
     match finding {
+        Finding::Late {
+            missed: Some(_), ..
+        } => Severity::Critical,
         Finding::Late { age, .. } => match ages.critical.is_some_and(|critical| *age > critical) {
             true => Severity::Critical,
             false => Severity::Warning,
         },
-        Finding::NeverFinished | Finding::ClockBehind | Finding::SuddenChange(_) => {
-            Severity::Critical
-        }
+        Finding::NeverFinished
+        | Finding::NeverBackedUp { .. }
+        | Finding::ClockBehind
+        | Finding::SuddenChange(_) => Severity::Critical,
         Finding::Problems { .. } | Finding::InFuture { .. } => Severity::Warning,
         Finding::Unfinished { .. } | Finding::Replaced => Severity::Ok,
     }
@@ -210,6 +227,7 @@ mod tests {
             last: None,
             snapshots: 0,
             trend: None,
+            profiles: Vec::new(),
             judgement: Judgement {
                 age: Some(Duration::from_secs(7200)),
                 due: None,
@@ -222,6 +240,8 @@ mod tests {
         Looked {
             now: Time::default(),
             sources,
+            profiles: Vec::new(),
+            may_be_empty: false,
             missed: Vec::new(),
             damaged: Vec::new(),
         }
@@ -232,6 +252,7 @@ mod tests {
         Finding::Late {
             age: hour * hours as u32,
             age_max: hour,
+            missed: None,
         }
     }
 

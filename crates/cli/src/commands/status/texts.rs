@@ -1,6 +1,7 @@
 //! What was found of a source, in words.
 
 use crate::sizes;
+use crate::times::local_time;
 use bale_engine::status::Finding;
 use std::time::Duration;
 
@@ -8,6 +9,7 @@ use std::time::Duration;
 pub(super) fn kind(finding: &Finding) -> &'static str {
     match finding {
         Finding::NeverFinished => "never-finished",
+        Finding::NeverBackedUp { .. } => "never-backed-up",
         Finding::Late { .. } => "late",
         Finding::Problems { .. } => "problems",
         Finding::ClockBehind => "clock-behind",
@@ -22,7 +24,24 @@ pub(super) fn kind(finding: &Finding) -> &'static str {
 pub(super) fn text(finding: &Finding) -> String {
     match finding {
         Finding::NeverFinished => "no backup of it was ever finished".to_owned(),
-        Finding::Late { age: old, age_max } => format!(
+        Finding::NeverBackedUp { profile } => format!(
+            "never backed up: the profile {profile} names it, and there is no snapshot of it (bale \
+             run {profile} makes one; bale schedule status {profile} says whether anything starts \
+             it)"
+        ),
+        Finding::Late {
+            age: old,
+            missed: Some(missed),
+            ..
+        } => format!(
+            "late: its last backup began {} ago, and the profile {} had one due {}",
+            age(*old),
+            missed.profile,
+            local_time(missed.moment)
+        ),
+        Finding::Late {
+            age: old, age_max, ..
+        } => format!(
             "late: its last backup began {} ago, and {} is allowed",
             age(*old),
             age(*age_max)
