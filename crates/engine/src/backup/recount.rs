@@ -19,22 +19,23 @@ impl Class {
     pub(super) fn of(new: &Entry, old: Option<&Entry>) -> Class {
         match old {
             None => Class::New,
-            Some(old) if *old == *new || differs_only_in_racy(old, new) => Class::Unmodified,
+            Some(old) if *old == *new || is_no_change(old, new) => Class::Unmodified,
             Some(_) => Class::Changed,
         }
     }
 }
 
-/// RACY differs between runs; a row that differs in nothing else counts as unmodified.
-fn differs_only_in_racy(old: &Entry, new: &Entry) -> bool {
+/// RACY differs between runs, and to read a file is not to change it: a row that differs in nothing
+/// else counts as unmodified.
+fn is_no_change(old: &Entry, new: &Entry) -> bool {
     let is_all_else_equal = || {
-        let flags = new.flags;
         *new == Entry {
-            flags,
+            flags: new.flags,
+            atime: new.atime,
             ..old.clone()
         }
     };
-    old.flags.0 ^ new.flags.0 == EntryFlags::RACY.0 && is_all_else_equal()
+    (old.flags.0 ^ new.flags.0) & !EntryFlags::RACY.0 == 0 && is_all_else_equal()
 }
 
 /// Goes through the catalog of the snapshot compared with, beside the rows that a second pass
