@@ -636,7 +636,10 @@ class Restore:
         if row["kind"] != 3:
             os.chmod(path, row["mode"])
         mtime = row["mtime_s"] * 1_000_000_000 + row["mtime_ns"]
-        os.utime(path, ns=(mtime, mtime), follow_symlinks=False)
+        atime = mtime
+        if row.get("atime_ns", -1) >= 0:
+            atime = row["atime_s"] * 1_000_000_000 + row["atime_ns"]
+        os.utime(path, ns=(atime, mtime), follow_symlinks=False)
 
 
 def list_snapshots(repository):

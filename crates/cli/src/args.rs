@@ -97,6 +97,7 @@ bale backup --files-from /etc/bale/paths --exclude-file /etc/bale/excludes\n  \
 bale backup -x / --exclude-larger-than 2G --exclude-if-present .nobackup\n  \
 bale backup --snapshot-command /usr/local/lib/bale/snapshot-lvm /srv\n  \
 bale backup --stdin-from-command --stdin-filename db.sql -- pg_dump db\n  \
+bale backup --with-atime /home   # also when each file was last read\n  \
 bale backup --retain 30 /srv   # to S3: nobody deletes it for thirty days\n  \
 bale backup --tag weekly --host web1 --skip-if-unchanged /etc\n  bale backup --dry-run --json /srv"
     )]

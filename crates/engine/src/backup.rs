@@ -95,6 +95,10 @@ pub fn backup_begun(
     monitor: &dyn Monitor,
 ) -> Result<Outcome> {
     let run = BackupRun::begin(repository, sources, scan.mode, options)?;
+    let scan = ScanOptions {
+        with_atime: options.with_atime,
+        ..scan
+    };
     let emptied = empty_sources::problems(&run, sources)?;
     let options = &BackupOptions {
         not_found: [&options.not_found[..], &emptied].concat(),

@@ -2,6 +2,8 @@
 //! file system's features and history; and of an image that is damaged nothing is missing in
 //! silence. Needs root, loop devices, e2fsprogs, xfsprogs.
 
+#[path = "inode_scan/atimes.rs"]
+mod atimes;
 #[path = "inode_scan/changes.rs"]
 mod changes;
 #[path = "inode_scan/damage.rs"]

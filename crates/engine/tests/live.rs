@@ -1,6 +1,8 @@
 //! Live file systems: barriers, what may be scanned from its device, opening by handle, under
 //! writers. Needs root.
 
+#[path = "live/atimes.rs"]
+mod atimes;
 #[path = "live/backup.rs"]
 mod backup;
 #[path = "live/barrier.rs"]

@@ -159,6 +159,53 @@ impl From<Time> for (i64, u32) {
     }
 }
 
+/// A time or none, in the room of a time: rows are many, and few have a time of last access.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct OptionalTime(Time);
+
+impl OptionalTime {
+    /// No clock says so many nanoseconds.
+    pub const NONE: OptionalTime = OptionalTime(Time {
+        seconds: 0,
+        nanos: u32::MAX,
+    });
+
+    pub fn get(self) -> Option<Time> {
+        (self.0.nanos != u32::MAX).then_some(self.0)
+    }
+
+    pub fn is_none(self) -> bool {
+        self == OptionalTime::NONE
+    }
+}
+
+impl Default for OptionalTime {
+    fn default() -> OptionalTime {
+        OptionalTime::NONE
+    }
+}
+
+impl From<Option<Time>> for OptionalTime {
+    fn from(time: Option<Time>) -> OptionalTime {
+        match time {
+            Some(time) if time.nanos != u32::MAX => OptionalTime(time),
+            _ => OptionalTime::NONE,
+        }
+    }
+}
+
+impl From<Time> for OptionalTime {
+    fn from(time: Time) -> OptionalTime {
+        OptionalTime::from(Some(time))
+    }
+}
+
+impl std::fmt::Debug for OptionalTime {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.get().fmt(f)
+    }
+}
+
 /// Facts about an entry that are bits. Numbers are format.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct EntryFlags(pub u32);
@@ -244,6 +291,8 @@ pub struct Entry {
     pub mtime: Time,
     /// Last change of the inode.
     pub ctime: Time,
+    /// Last access, before this backup read it, of a snapshot that has such times.
+    pub atime: OptionalTime,
     pub inode: u64,
     /// Inode generation; 0 if unknown.
     pub generation: u32,
@@ -253,8 +302,8 @@ pub struct Entry {
     pub filesystem: u32,
     /// `major << 32 | minor` of a device node.
     pub rdev: u64,
-    /// Target of a symlink.
-    pub target: Bytes,
+    /// Target of a symlink: its own bytes, since few rows have one and all have room for it.
+    pub target: Box<[u8]>,
     /// Extended attributes: encoded as in the `xattrs` column.
     pub xattrs: Bytes,
     /// `FS_IOC_GETFLAGS` bits that are kept.
@@ -272,12 +321,7 @@ impl Entry {
     /// The same with bytes of its own: a row that is held for long must not hold the segment that
     /// it came from.
     pub fn with_own_bytes(mut self) -> Entry {
-        for bytes in [
-            &mut self.parent,
-            &mut self.name,
-            &mut self.target,
-            &mut self.xattrs,
-        ] {
+        for bytes in [&mut self.parent, &mut self.name, &mut self.xattrs] {
             *bytes = Bytes::copy_from_slice(bytes);
         }
         self
@@ -285,9 +329,9 @@ impl Entry {
 
     /// Bytes of memory that such a row takes.
     pub fn own_bytes(&self) -> usize {
-        let strings = [&self.parent, &self.name, &self.target, &self.xattrs];
+        let strings = [&self.parent, &self.name, &self.xattrs];
         let strings: usize = strings.iter().map(|bytes| bytes.len()).sum();
-        size_of::<Entry>() + strings
+        size_of::<Entry>() + strings + self.target.len()
     }
 
     /// An entry with empty metadata: for tombstones and tests.
@@ -302,12 +346,13 @@ impl Entry {
             size: 0,
             mtime: Time::default(),
             ctime: Time::default(),
+            atime: OptionalTime::NONE,
             inode: 0,
             generation: 0,
             nlink: 1,
             filesystem: 0,
             rdev: 0,
-            target: Bytes::new(),
+            target: Box::default(),
             xattrs: Bytes::new(),
             inode_flags: 0,
             project: 0,

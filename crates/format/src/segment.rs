@@ -5,6 +5,7 @@
 //! increasing order, and unfolds to a bounded number of bytes. Columns and bounds: docs/FORMAT.md,
 //! section 8. Where a catalog is cut is decided elsewhere.
 
+mod atimes;
 mod build;
 mod check;
 pub use check::{check_fields, check_path, may_be_target};
@@ -24,6 +25,7 @@ pub use pointers::{Pointer, pointers};
 
 use crate::entry::{Content, Entry, EntryFlags, Kind, Time};
 use crate::id::ChunkId;
+use atimes::AtimeColumns;
 use check::{check_bundled, check_extent, check_strings};
 use columns::Columns;
 use std::ops::Range;
@@ -123,6 +125,8 @@ pub struct Segment {
     mtime_ns: Values<i32>,
     ctime_s: Values<i64>,
     ctime_ns: Values<i32>,
+    /// `None`: no row has one.
+    atimes: Option<AtimeColumns>,
     inode: Values<i64>,
     generation: Values<i32>,
     nlink: Values<i32>,
@@ -170,6 +174,7 @@ impl Segment {
             mtime_ns: columns.int32("mtime_ns", &rows)?,
             ctime_s: columns.int64("ctime_s", &rows)?,
             ctime_ns: columns.int32("ctime_ns", &rows)?,
+            atimes: AtimeColumns::read(&columns, &rows)?,
             inode: columns.int64("inode", &rows)?,
             generation: columns.int32("generation", &rows)?,
             nlink: columns.int32("nlink", &rows)?,
@@ -281,7 +286,8 @@ impl Segment {
         let small: usize = small.iter().map(|values| values.bytes()).sum();
         let large: usize = large.iter().map(|values| values.bytes()).sum();
         let strings: usize = strings.iter().map(|column| column.bytes()).sum();
-        size_of::<Segment>() + small + large + strings
+        let atimes = self.atimes.as_ref().map_or(0, AtimeColumns::bytes);
+        size_of::<Segment>() + small + large + strings + atimes
     }
 
     /// What `stat` told of one of the decoded rows, and where its bytes are: without its path, and
@@ -312,10 +318,16 @@ impl Segment {
         }
     }
 
+    /// When one of the decoded rows was last accessed, if that is stored.
+    pub fn atime(&self, row: usize) -> Option<Time> {
+        self.atimes.as_ref()?.get(row - self.rows.start)
+    }
+
     /// One of the decoded rows. Its byte strings keep the segment's buffers alive.
     pub fn entry(&self, row: usize) -> Entry {
         let (parent, name) = (self.keys.parents.shared(row), self.keys.names.shared(row));
         let view = self.view(row);
+        let atime = self.atime(row).into();
         let row = row - self.rows.start;
         Entry {
             parent,
@@ -327,12 +339,13 @@ impl Segment {
             size: view.size,
             mtime: view.mtime,
             ctime: view.ctime,
+            atime,
             inode: view.inode,
             generation: self.generation.get(row) as u32,
             nlink: view.nlink,
             filesystem: view.filesystem,
             rdev: view.rdev,
-            target: self.targets.shared(row),
+            target: self.targets.get(row).into(),
             xattrs: self.xattrs.shared(row),
             inode_flags: self.inode_flags.get(row) as u32,
             project: self.project.get(row) as u32,

@@ -83,6 +83,9 @@ pub struct Snapshot {
     /// There is more of that than `withheld` names.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub withheld_more: bool,
+    /// Rows say when entries were last accessed, as this run found it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub atimes: bool,
     /// Snapshot compared against.
     #[serde(default)]
     pub parent: Option<ObjectId>,

@@ -54,6 +54,7 @@ impl Snapshot {
             excludes: Vec::new(),
             withheld: Vec::new(),
             withheld_more: false,
+            atimes: false,
             parent: None,
             original: None,
             filesystems: Vec::new(),

@@ -141,6 +141,7 @@ fn snapshot(layers: Vec<Layer>) -> Snapshot {
         excludes: Vec::new(),
         withheld: Vec::new(),
         withheld_more: false,
+        atimes: false,
         parent: None,
         original: None,
         filesystems: Vec::new(),
@@ -269,7 +270,7 @@ fn write_repository(root: &Path, big: &[u8]) {
     let mut new = bundled(&writer, b"tree/new", bundle, 0..5);
     new.mode = 0o600;
     let mut link = entry(b"tree/link", Kind::Symlink, 0o777);
-    link.target = Bytes::from_static(b"d/first");
+    link.target = b"d/first"[..].into();
     link.size = 7;
     let mut tree = entry(b"tree", Kind::Directory, 0o750);
     let mut set = [Xattr {

@@ -44,6 +44,7 @@ fn snapshot(segments: Vec<SegmentRef>) -> Snapshot {
         excludes: vec!["*.tmp".to_owned()],
         withheld: vec![PathText(b"/home/key".to_vec())],
         withheld_more: true,
+        atimes: false,
         parent: Some(ObjectId([4; 32])),
         original: None,
         filesystems: vec![Filesystem {

@@ -161,6 +161,7 @@ pub fn attributes(
         gid: owner.gid,
         size,
         blocks: 0,
+        atime: time,
         mtime: time,
         ctime: time,
         nlink: match kind {

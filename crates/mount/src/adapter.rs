@@ -162,8 +162,8 @@ fn file_attr(attributes: &NodeAttributes, number: u64) -> FileAttr {
         ino: INodeNo(number),
         size: attributes.size,
         blocks: attributes.blocks,
-        // Reading changes nothing here, and what the source had is not stored.
-        atime: mtime,
+        // Reading changes nothing here.
+        atime: moment(attributes.atime),
         mtime,
         ctime: moment(attributes.ctime),
         crtime: mtime,

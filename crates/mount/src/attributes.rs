@@ -28,6 +28,8 @@ pub struct NodeAttributes {
     pub size: u64,
     /// Of 512 bytes.
     pub blocks: u64,
+    /// That of the last change, where the snapshot has none.
+    pub atime: Time,
     pub mtime: Time,
     pub ctime: Time,
     pub nlink: u32,
@@ -55,6 +57,7 @@ impl NodeAttributes {
             gid: row.gid,
             size: row.size,
             blocks,
+            atime: row.atime.get().unwrap_or(row.mtime),
             mtime: row.mtime,
             ctime: row.ctime,
             nlink: row.nlink.max(1),

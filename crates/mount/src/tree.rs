@@ -358,7 +358,7 @@ impl SnapshotTree {
             MountNode::Row(snapshot, row) => {
                 let found = self.row(snapshot, row)?;
                 match found.row.kind {
-                    Kind::Symlink => Ok(found.row.target),
+                    Kind::Symlink => Ok(found.row.target.into()),
                     _ => Err(TreeError::NotLink),
                 }
             }

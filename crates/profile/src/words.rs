@@ -184,6 +184,7 @@ const WORDS: &[Word] = &[
     of(Backup, "stdin-from-command", Program, Run),
     of(Backup, "stdin-filename", Text, Opt),
     of(Backup, "tag", Texts, Opt),
+    of(Backup, "with-atime", Flag, Opt),
     of(Backup, "force", Flag, Opt),
     of(Backup, "skip-if-unchanged", Flag, Opt),
     of(Backup, "retain", Text, Opt),

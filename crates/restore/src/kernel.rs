@@ -28,6 +28,7 @@ mod rows_file;
 mod salvage;
 mod specials;
 mod target;
+mod times;
 mod worker;
 mod write_content;
 mod write_large;

@@ -1,7 +1,7 @@
 //! A row of the plan: an entry whose parent is relative to the target, as bytes in a sorter.
 //!
 //! Only ever read by the process that wrote it, yet decoded with checks: a damaged temporary file
-//! must not become a path.
+//! must not become a path. A row takes room for a time of last access only if it has one.
 
 use bale_format::{ChunkId, Content, Entry, EntryFlags, Kind, Time};
 use bytes::{Buf, BufMut, Bytes};
@@ -9,6 +9,9 @@ use std::io;
 
 /// Bytes of a row without its strings and content.
 const FIXED_BYTES: usize = 1 + 4 * 4 + 8 + 12 + 8 + 4 * 4 + 4 + 2 + 4 + 4 + 1;
+
+/// Of the byte that says what content there is: behind the content comes a time of last access.
+const HAS_ATIME: u8 = 0x80;
 
 /// Appends `entry` to `out`.
 pub fn encode(entry: &Entry, out: &mut Vec<u8>) {
@@ -29,18 +32,26 @@ pub fn encode(entry: &Entry, out: &mut Vec<u8>) {
     out.put_u16_le(entry.name.len() as u16);
     out.put_u32_le(entry.target.len() as u32);
     out.put_u32_le(entry.xattrs.len() as u32);
+    let mark = match entry.atime.is_none() {
+        true => 0,
+        false => HAS_ATIME,
+    };
     match &entry.content {
-        Content::None => out.put_u8(0),
+        Content::None => out.put_u8(mark),
         Content::Bundled { chunk, offset } => {
-            out.put_u8(1);
+            out.put_u8(mark | 1);
             out.put_slice(&chunk.0);
             out.put_u32_le(*offset);
         }
         Content::Pieces { list } => {
-            out.put_u8(2);
+            out.put_u8(mark | 2);
             out.put_slice(&list.0);
         }
-        Content::Image => out.put_u8(3),
+        Content::Image => out.put_u8(mark | 3),
+    }
+    if let Some(atime) = entry.atime.get() {
+        out.put_i64_le(atime.seconds);
+        out.put_u32_le(atime.nanos);
     }
     out.put_slice(&entry.parent);
     out.put_slice(&entry.name);
@@ -81,7 +92,11 @@ fn take(row: &mut Bytes) -> Option<Entry> {
     let name_len = usize::from(row.get_u16_le());
     let target_len = row.get_u32_le() as usize;
     let xattrs_len = row.get_u32_le() as usize;
-    entry.content = take_content(row)?;
+    let tag = row.get_u8();
+    entry.content = take_content(tag & !HAS_ATIME, row)?;
+    if tag & HAS_ATIME != 0 {
+        entry.atime = take_time(row)?.into();
+    }
     let strings = parent_len
         .checked_add(name_len)?
         .checked_add(target_len)?
@@ -91,13 +106,20 @@ fn take(row: &mut Bytes) -> Option<Entry> {
     }
     entry.parent = row.split_to(parent_len);
     entry.name = row.split_to(name_len);
-    entry.target = row.split_to(target_len);
+    entry.target = row.split_to(target_len)[..].into();
     entry.xattrs = row.split_to(xattrs_len);
     Some(entry)
 }
 
-fn take_content(row: &mut Bytes) -> Option<Content> {
-    let tag = row.get_u8();
+fn take_time(row: &mut Bytes) -> Option<Time> {
+    let has_room = row.len() >= size_of::<i64>() + size_of::<u32>();
+    has_room.then(|| Time {
+        seconds: row.get_i64_le(),
+        nanos: row.get_u32_le(),
+    })
+}
+
+fn take_content(tag: u8, row: &mut Bytes) -> Option<Content> {
     match tag {
         0 => return Some(Content::None),
         3 => return Some(Content::Image),
@@ -141,7 +163,7 @@ mod tests {
             nanos: 999_999_999,
         };
         entry.rdev = 5 << 32 | 1;
-        entry.target = "t".into();
+        entry.target = b"t"[..].into();
         entry.xattrs = "xx".into();
         entry.content = content;
         entry
@@ -156,23 +178,25 @@ mod tests {
             Content::Pieces { list: chunk },
             Content::Image,
         ] {
-            let entry = sample(content);
-            let mut row = Vec::new();
-            encode(&entry, &mut row);
-            assert_eq!(decode(row).unwrap(), entry);
+            for atime in [None, Some(Time::from((-1, 999_999_999)))] {
+                let mut entry = sample(content);
+                entry.atime = atime.into();
+                let mut row = Vec::new();
+                encode(&entry, &mut row);
+                assert_eq!(decode(row).unwrap(), entry);
+            }
         }
     }
 
     #[test]
     fn a_cut_row_is_refused() {
+        let mut entry = sample(Content::Bundled {
+            chunk: ChunkId([7; 32]),
+            offset: 9,
+        });
+        entry.atime = Time::default().into();
         let mut row = Vec::new();
-        encode(
-            &sample(Content::Bundled {
-                chunk: ChunkId([7; 32]),
-                offset: 9,
-            }),
-            &mut row,
-        );
+        encode(&entry, &mut row);
         for len in 0..row.len() {
             assert!(decode(row[..len].to_vec()).is_err());
         }

@@ -16,8 +16,8 @@ mod volume;
 mod xfs;
 mod xfs_bulkstat;
 
+pub use content_map::time_of;
 pub use content_map::{ContentMap, EntryPlace, Extents};
-pub use content_map::{set_stat, time_of};
 pub(crate) use device::Device;
 pub use device::Span;
 pub use packed::{pack_inode, unpack_inode};
@@ -28,7 +28,9 @@ pub(crate) use volume::{
 };
 pub use xfs_bulkstat::XfsBulkstat;
 
-use bale_fsimage::ByteSource;
+use crate::scan::Atime;
+use bale_format::Entry;
+use bale_fsimage::{ByteSource, Inode};
 use bytes::Bytes;
 use std::ops::Range;
 use std::os::fd::OwnedFd;
@@ -88,9 +90,30 @@ pub struct Image {
     device: Arc<Device>,
     state: OpenedAs,
     direct: bool,
+    atime: Atime,
 }
 
 impl Image {
+    /// The same, whose rows say when inodes were last accessed: then that is part of what an inode
+    /// is compared by.
+    pub fn keeping_atimes(self, are_kept: bool) -> Image {
+        let atime = Atime::taken_if(are_kept);
+        Image { atime, ..self }
+    }
+
+    /// Do its rows say when inodes were last accessed?
+    pub(crate) fn atime(&self) -> Atime {
+        self.atime
+    }
+
+    /// Overwrites what `stat` tells of an inode.
+    pub(crate) fn set_stat(&self, entry: &mut Entry, inode: &Inode) {
+        content_map::set_stat(entry, inode);
+        if self.atime == Atime::Taken {
+            entry.atime = time_of(inode.atime).into();
+        }
+    }
+
     /// For tests: content through the page cache, which may be stale.
     pub fn reading(self, direct: bool) -> Image {
         Image { direct, ..self }
@@ -123,12 +146,14 @@ impl Image {
         path: &Path,
         directory: OwnedFd,
         uuid: [u8; 16],
+        atime: Atime,
     ) -> Result<Image, ImageError> {
-        let volume = XfsBulkstat::new(directory, uuid).map_err(|error| {
+        let volume = XfsBulkstat::new(directory, uuid, atime).map_err(|error| {
             ImageError::Refused(format!("the kernel does not list its inodes: {error}"))
         })?;
         let device = Arc::new(Device::open(path, OpenedAs::Mounted)?);
-        Ok(Image::new(Box::new(volume), device, OpenedAs::Mounted))
+        let image = Image::new(Box::new(volume), device, OpenedAs::Mounted);
+        Ok(image.keeping_atimes(atime == Atime::Taken))
     }
 
     fn new(volume: Box<dyn Volume>, device: Arc<Device>, state: OpenedAs) -> Image {
@@ -138,6 +163,7 @@ impl Image {
             device,
             state,
             direct: true,
+            atime: Atime::LeftOut,
         }
     }
 

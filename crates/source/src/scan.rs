@@ -63,6 +63,7 @@ pub use vanished::ListedAgain;
 pub use walk::Scanner;
 
 pub use directory::replaced;
+pub(crate) use statx::Atime;
 pub use statx::set_stat;
 
 use crate::image::EntryPlace;
@@ -134,6 +135,9 @@ pub struct ScanOptions {
     pub one_file_system: bool,
     /// Repositories, and what this backup works with.
     pub left_out: LeftOut,
+    /// Rows say when entries were last accessed, and an inode of which that changed is a changed
+    /// one.
+    pub with_atime: bool,
     /// Paths to leave out.
     pub filter: Filter,
     /// Workers, for tests; otherwise what the limits of this process allow.
@@ -181,6 +185,7 @@ impl Default for ScanOptions {
             barrier: None,
             one_file_system: false,
             left_out: LeftOut::default(),
+            with_atime: false,
             filter: Filter::default(),
             threads: None,
             spill_directory: PathBuf::from("/var/tmp"),

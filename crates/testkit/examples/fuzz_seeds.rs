@@ -182,6 +182,8 @@ fn snapshot(time: Time) -> Snapshot {
         excludes: vec!["*.tmp".to_owned()],
         withheld: vec![PathText(b"/home/key".to_vec())],
         withheld_more: false,
+        // So that the field is fuzzed.
+        atimes: true,
         parent: Some(ObjectId([4; 32])),
         original: None,
         filesystems: vec![Filesystem {

@@ -289,6 +289,13 @@ pub struct Backup {
     /// Record this host name instead of the machine's [env: BALE_HOST]
     #[arg(short = 'H', long, value_name = "NAME", value_parser = NonEmptyStringValueParser::new())]
     pub host: Option<String>,
+    /// Store when files, directories and all else were last accessed, and restore it
+    ///
+    /// What was accessed since the last backup and not changed is not read again; it gets a new row
+    /// in the catalog, so a snapshot of files that are read much is larger. A run with this option
+    /// after one without it, or the other way round, writes all rows anew.
+    #[arg(long, conflicts_with_all = ["stdin", "stdin_from_command"])]
+    pub with_atime: bool,
     /// Compare with this snapshot instead of the latest of the same host and paths
     #[arg(long, value_name = "SNAP")]
     pub parent: Option<String>,

@@ -69,6 +69,7 @@ pub fn run(global: &Global, options: &Backup) -> Result<i32> {
     let works_with = place::works_with(global)?;
     let scan = look::scan_options(&options.look, filter, repository.spill_dir()?);
     let scan = ScanOptions {
+        with_atime: options.with_atime,
         barrier: is_snapshot.then(|| barrier_before_snapshots(now, &snapshots)),
         memory: repository.memory(),
         left_out: in_use(scan.left_out, &works_with, &sources),
@@ -147,6 +148,7 @@ fn scan_early(
     let spill = place::writable_cache_dir(global).ok()?;
     let scan = look::scan_options(&options.look, filter.clone(), spill);
     let scan = ScanOptions {
+        with_atime: options.with_atime,
         memory: place::memory_beside_packs(global, is_near).ok()?,
         left_out: in_use(scan.left_out, &works_with, &sources),
         ..scan
@@ -196,6 +198,7 @@ pub fn engine_options(
             .as_deref()
             .map(|text| recorded_time(text, repository))
             .transpose()?,
+        with_atime: options.with_atime,
         skip_if_unchanged: options.skip_if_unchanged,
         dry_run: options.dry_run,
         ..BackupOptions::default()

@@ -6,7 +6,7 @@
 //! files what the inode says decides, since to compare the bytes would read both images where they
 //! differ.
 
-use bale_format::entry::is_below;
+use bale_format::entry::{OptionalTime, is_below};
 use bale_format::snapshot::Snapshot;
 use bale_format::{Content, Entry, EntryFlags, Kind};
 
@@ -49,6 +49,10 @@ impl ImageViews {
             // A position in a list of the snapshot, and what the next backup is to look at.
             shown.filesystem = 0;
             shown.flags.clear(EntryFlags::RACY);
+            // A snapshot without it says nothing of when it was.
+            if old.atime.is_none() || new.atime.is_none() {
+                shown.atime = OptionalTime::NONE;
+            }
             shown
         };
         match shown(old) == shown(new) {

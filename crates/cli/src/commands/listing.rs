@@ -112,6 +112,9 @@ pub fn object(entry: &Entry) -> Value {
         "inode": entry.inode,
         "nlink": entry.nlink,
     });
+    if let Some(atime) = entry.atime.get() {
+        value["atime"] = json!(time_text(atime));
+    }
     output::put_path(&mut value, "path", &absolute(entry));
     if entry.kind == Kind::Symlink {
         output::put_path(&mut value, "target", &entry.target);

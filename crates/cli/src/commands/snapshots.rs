@@ -234,6 +234,7 @@ pub fn object(id: &bale_format::ObjectId, snapshot: &bale_format::Snapshot) -> s
         "finished": crate::times::time_text(snapshot.finished), "host": snapshot.host,
         "user": snapshot.user,
         "program": snapshot.program, "tags": snapshot.tags, "pinned": snapshot.pinned,
+        "atimes": snapshot.atimes,
         "paths": paths, "paths_b64": paths_b64,
         "source_filesystems": snapshot.source_filesystems,
         "partial": snapshot.partial, "parent": snapshot.parent.map(|id| id.to_string()),

@@ -110,6 +110,7 @@ mod tests {
         let mut entry = Entry::new(b"a/b"[..].into(), b"c"[..].into(), bale_format::Kind::File);
         let time = |seconds| Time { seconds, nanos: 7 };
         (entry.mtime, entry.ctime) = (time(-5), time(9));
+        entry.atime = time(11).into();
         (entry.inode, entry.generation, entry.nlink) = (u64::MAX, 3, 2);
         for hash in [None, Some([8; HASH_BYTES])] {
             entry.content_hash = hash;

@@ -6,18 +6,23 @@
 
 use crate::bench::{Bench, skipped};
 use crate::tree::{Tree, describe};
+use std::ffi::OsString;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// All there are. One is added with every version of the format, or feature of it, and none is ever
 /// taken away.
-const GOLDEN: [&str; 4] = ["golden-1", "golden-2", IMAGES, VIEWS];
+const GOLDEN: [&str; 5] = ["golden-1", "golden-2", IMAGES, VIEWS, ATIMES];
 
 /// Its snapshots hold images, below the root.
 const IMAGES: &str = "golden-3";
 
 /// Its snapshots hold an image and the files in it.
 const VIEWS: &str = "golden-4";
+
+/// Its rows have times of last access.
+const ATIMES: &str = "golden-5";
 
 /// Where in a snapshot the tree is that the manifest describes.
 fn below(name: &str) -> &'static str {
@@ -121,7 +126,13 @@ fn open_words(bench: &Bench, name: &str) -> Vec<String> {
 /// With BALE_WRITE_MANIFEST the manifest is written instead: for a new golden repository only.
 fn assert_manifest(name: &str, number: usize, target: &Path) {
     let file = testdata().join(name).join(format!("manifest-{number}"));
+    // To describe it is to read it.
+    let accessed = (name == ATIMES).then(|| atimes(target));
     let mut tree = describe(target);
+    for (path, atime) in accessed.into_iter().flatten() {
+        let line = tree.get_mut(&path).expect("it was just there");
+        line.push_str(&format!(" accessed {atime}"));
+    }
     if [IMAGES, VIEWS].contains(&name) {
         // Of the directory that images are restored into a snapshot of them says nothing, and what
         // a restore makes of the one that a view is restored to is its user's.
@@ -136,6 +147,22 @@ fn assert_manifest(name: &str, number: usize, target: &Path) {
         std::fs::read_to_string(&file).unwrap(),
         "{name}, snapshot {number}"
     );
+}
+
+/// When everything in a tree was last accessed: of a directory, before it is listed.
+fn atimes(root: &Path) -> Vec<(OsString, String)> {
+    let mut paths = vec![root.to_owned()];
+    let mut found = Vec::new();
+    while let Some(path) = paths.pop() {
+        let meta = path.symlink_metadata().unwrap();
+        let below = path.strip_prefix(root).unwrap().as_os_str().to_owned();
+        found.push((below, format!("{}.{:09}", meta.atime(), meta.atime_nsec())));
+        if meta.is_dir() {
+            let listed = std::fs::read_dir(&path).unwrap();
+            paths.extend(listed.map(|child| child.unwrap().path()));
+        }
+    }
+    found
 }
 
 /// Owners are left out: who is not root cannot give files away.

@@ -5,6 +5,7 @@
 
 mod archived;
 mod archiving;
+mod atimes;
 mod bench;
 mod bitmaps;
 mod buckets;

@@ -154,7 +154,10 @@ impl<'a> Comparer<'a> {
             if let Some(old) = old {
                 let view = old.view();
                 if self.is_unchanged(&entry, old, &view) {
-                    self.reuse(old, &view, items)?;
+                    match rule::atime_is_unchanged(&entry, old.atime()) {
+                        true => self.reuse(old, &view, items)?,
+                        false => self.reuse_with_atime(entry, old, &view, items)?,
+                    }
                     continue;
                 }
             }
@@ -283,13 +286,7 @@ impl<'a> Comparer<'a> {
         row: &RowView,
         items: &mut ItemSender,
     ) -> std::result::Result<(), Stop> {
-        if let Content::Bundled { chunk, .. } = row.content {
-            if self.unchanged.0 != chunk {
-                self.add_unchanged();
-                self.unchanged.0 = chunk;
-            }
-            self.unchanged.1 += row.size;
-        }
+        self.uses(row);
         let is_hard_link = row.is_hard_link();
         if !is_hard_link || matches!(row.content, Content::None) {
             self.tally.unchanged(row.kind, row.size, is_hard_link);
@@ -298,6 +295,35 @@ impl<'a> Comparer<'a> {
         // Its other names are further ones: they need not be read.
         self.first_names.is_first(row.filesystem, row.inode);
         Ok(items.send(PackingItem::Reused(Box::new(old.entry())))?)
+    }
+
+    /// The parent's row but for the time of last access: nothing is read for it.
+    fn reuse_with_atime(
+        &mut self,
+        new: Entry,
+        old: ParentRow,
+        row: &RowView,
+        items: &mut ItemSender,
+    ) -> std::result::Result<(), Stop> {
+        self.uses(row);
+        if row.is_hard_link() {
+            self.first_names.is_first(row.filesystem, row.inode);
+        }
+        let old = Box::new(old.entry());
+        let mut entry = old.clone();
+        entry.atime = new.atime;
+        Ok(items.send(PackingItem::Accessed { entry, old })?)
+    }
+
+    /// Counts what is used of the chunk that a row points at.
+    fn uses(&mut self, row: &RowView) {
+        if let Content::Bundled { chunk, .. } = row.content {
+            if self.unchanged.0 != chunk {
+                self.add_unchanged();
+                self.unchanged.0 = chunk;
+            }
+            self.unchanged.1 += row.size;
+        }
     }
 
     /// Adds what was kept of one chunk to the others.

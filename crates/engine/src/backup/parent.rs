@@ -32,6 +32,8 @@ pub(super) struct Parent {
     pub(super) filesystems: Vec<Filesystem>,
     /// Of the finished snapshot.
     pub(super) images: Vec<ImageRecord>,
+    /// Its rows say when entries were last accessed.
+    pub(super) atimes: bool,
     /// Chunks whose files are to be stored afresh.
     pub(super) thin: HashSet<ChunkId>,
     /// Piece lists are followed to their chunks: the index and the packs do not agree, so chunks
@@ -131,6 +133,7 @@ impl Parent {
             totals: Totals::default(),
             filesystems: Vec::new(),
             images: Vec::new(),
+            atimes: false,
             thin: HashSet::new(),
             thorough: false,
             withheld: Withheld::default(),
@@ -153,6 +156,7 @@ impl Parent {
             parent.thin = snapshot.thin.into_iter().collect();
             parent.barriers = barriers(&snapshot.filesystems);
             parent.images = snapshot.images;
+            parent.atimes = snapshot.atimes;
             parent.filesystems = snapshot.filesystems;
             layers = snapshot.layers;
         }
@@ -212,6 +216,7 @@ impl Parent {
             totals: self.totals,
             filesystems,
             images: self.images.clone(),
+            atimes: self.atimes,
             thin: self.thin.clone(),
             thorough: self.thorough,
             withheld: self.withheld.clone(),

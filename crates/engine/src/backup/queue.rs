@@ -39,6 +39,8 @@ pub(super) enum PackingItem {
     },
     /// A row of the parent that stays, of a file with several names: the others have its content.
     Reused(Box<Entry>),
+    /// A row of the parent with another time of last access.
+    Accessed { entry: Box<Entry>, old: Box<Entry> },
     /// In the parent, and not here any more.
     Gone(Box<Entry>),
 }
@@ -67,6 +69,7 @@ impl PackingItem {
             PackingItem::Large { entry, .. }
             | PackingItem::Linked { entry, .. }
             | PackingItem::Row { entry, .. }
+            | PackingItem::Accessed { entry, .. }
             | PackingItem::Reused(entry)
             | PackingItem::Gone(entry) => Some(entry),
         }
@@ -106,7 +109,8 @@ impl ItemSender {
             PackingItem::Read { file, .. } => file.bytes.len() + file.entry.xattrs.len(),
             PackingItem::Large { entry, .. }
             | PackingItem::Linked { entry, .. }
-            | PackingItem::Row { entry, .. } => entry.xattrs.len(),
+            | PackingItem::Row { entry, .. }
+            | PackingItem::Accessed { entry, .. } => entry.xattrs.len(),
             PackingItem::Small { .. } | PackingItem::Reused(..) | PackingItem::Gone(..) => 0,
         } as u64;
         self.batch.push(item);

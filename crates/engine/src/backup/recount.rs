@@ -19,19 +19,21 @@ impl Class {
     pub(super) fn of(new: &Entry, old: Option<&Entry>) -> Class {
         match old {
             None => Class::New,
-            Some(old) if *old == *new || is_stored_again(old, new) => Class::Unmodified,
+            Some(old) if *old == *new || is_no_change(old, new) => Class::Unmodified,
             Some(_) => Class::Changed,
         }
     }
 }
 
-/// The same file, and a row that says it otherwise: RACY differs between runs, and the same bytes,
-/// by their hash, are in another chunk, because theirs is gone or little used.
-fn is_stored_again(old: &Entry, new: &Entry) -> bool {
+/// The same file, and a row that says it otherwise: RACY differs between runs, to read a file is not
+/// to change it, and the same bytes, by their hash, are in another chunk, because theirs is gone or
+/// little used.
+fn is_no_change(old: &Entry, new: &Entry) -> bool {
     let is_all_else_equal = || {
         *new == Entry {
             flags: new.flags,
             content: new.content,
+            atime: new.atime,
             ..old.clone()
         }
     };

@@ -5,6 +5,7 @@
 //! a server or a damaged file system that gives what no kernel should.
 
 use super::tally::Tally;
+use bale_format::entry::OptionalTime;
 use bale_format::segment::{check_fields, check_path};
 use bale_format::{Content, Entry, EntryFlags};
 use bytes::Bytes;
@@ -37,10 +38,11 @@ pub(super) fn make_storable(
 fn take_details(entry: &mut Entry) {
     entry.mode &= MODE_MAX;
     entry.size = entry.size.min(SIZE_MAX);
+    entry.atime = OptionalTime::NONE;
     for time in [&mut entry.mtime, &mut entry.ctime] {
         time.nanos = time.nanos.min(NANOS_MAX);
     }
-    entry.target = Bytes::new();
+    entry.target = Box::default();
     entry.xattrs = Bytes::new();
     (entry.content, entry.content_hash) = (Content::None, None);
     entry.flags.set(EntryFlags::UNREADABLE);
@@ -109,7 +111,7 @@ mod tests {
         let mut late = entry("d", "late", Kind::File);
         late.mtime.nanos = 1_000_000_000;
         let mut link = entry("d", "link", Kind::Symlink);
-        link.target = Bytes::from_static(b"some\0where");
+        link.target = b"some\0where"[..].into();
         let mut huge = entry("d", "huge", Kind::File);
         huge.size = u64::MAX;
         let mut entries = vec![

@@ -4,6 +4,8 @@
 //! Items come in the order of keys and leave in it. A row whose bundle is still open waits; when
 //! too many wait, all bundles are closed.
 
+mod reused;
+
 use super::bundle::Bundles;
 use super::checkpoint::Resumable;
 use super::cut_large::LargeStore;
@@ -161,6 +163,7 @@ impl<'a> RowWriter<'a> {
     fn take(&mut self, item: PackingItem) -> Result<()> {
         match item {
             PackingItem::Reused(old) => self.take_reused(old)?,
+            PackingItem::Accessed { entry, old } => self.take_accessed(entry, old)?,
             PackingItem::Gone(old) => self.waiting.push_back(PendingRow::Gone(old)),
             PackingItem::Row { entry, old } => self.wait(entry, None, old)?,
             PackingItem::Small { place, old } => {
@@ -171,33 +174,6 @@ impl<'a> RowWriter<'a> {
             PackingItem::Large { place, entry, old } => self.take_large(&place, *entry, old)?,
             PackingItem::Linked { place, entry, old } => self.take_linked(&place, entry, old)?,
         }
-        Ok(())
-    }
-
-    /// A row of the parent that stays. It stands for its inode, so further names have its content.
-    ///
-    /// If an earlier name has another content hash, this one takes that content: the earlier row
-    /// is on its way, and what was read for it is stored. Both hold the same bytes, since inode,
-    /// ctime and size are the same and the reused row is not racy; they differ in their holes.
-    /// Where the content is racy, so is this name from now on: the next backup reads all of them.
-    fn take_reused(&mut self, old: Box<Entry>) -> Result<()> {
-        let key = LinkKey::of(&old);
-        match self.links.find(&key) {
-            Some(content) if Some(content.content_hash) != old.content_hash => {
-                let mut entry = old.clone();
-                entry.flags.0 &= !EntryFlags::SPARSE.0;
-                take_over(&mut entry, &content);
-                return self.wait(entry, Some(content.content_ref), Some(old));
-            }
-            Some(_) => {}
-            None => {
-                if let Some(content_ref) = self.chunks.known_content(old.content) {
-                    self.remember_linked(&old, content_ref);
-                }
-            }
-        }
-        let is_hard_link = old.is_hard_link();
-        self.tally.unchanged(old.kind, old.size, is_hard_link);
         Ok(())
     }
 

@@ -49,6 +49,12 @@ pub(super) fn metadata_is_unchanged(new: &Entry, old: &RowView) -> bool {
         && stat_is_equal(new, old)
 }
 
+/// Does the row say what is known of the last access? Where nothing is asked, and nothing stored,
+/// it does.
+pub(super) fn atime_is_unchanged(new: &Entry, old: Option<Time>) -> bool {
+    new.atime.get() == old
+}
+
 /// True if the kernel reports a change but still the old ctime: truncation is under way, which sets
 /// the length first and the time later. Such a row must not be reusable: a crash could undo the
 /// change, and the inode would match its digest again.

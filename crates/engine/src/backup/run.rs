@@ -32,6 +32,8 @@ pub struct BackupOptions {
     pub force: bool,
     /// Recorded as the time of the snapshot, instead of when the run began.
     pub time: Option<Time>,
+    /// Rows say when entries were last accessed.
+    pub with_atime: bool,
     /// Commit nothing if nothing changed.
     pub skip_if_unchanged: bool,
     /// Store nothing.
@@ -152,6 +154,7 @@ impl BackupRun {
             paths,
             source_filesystems,
             excludes: options.excludes.clone(),
+            atimes: options.with_atime,
             ..draft
         };
         Ok(BackupRun {

@@ -28,6 +28,7 @@ pub struct Pair {
     /// Compare with nothing.
     pub force: bool,
     pub skip_if_unchanged: bool,
+    pub with_atime: bool,
     /// Bundles of both kinds of snapshots hold the same files. If not, neighbours in a bundle have
     /// other chunks, too, until both kinds read everything again.
     bundles_agree: Cell<bool>,
@@ -60,6 +61,7 @@ impl Pair {
             left_out: LeftOut::default(),
             force: true,
             skip_if_unchanged: false,
+            with_atime: false,
             bundles_agree: Cell::new(true),
         }
     }
@@ -93,6 +95,7 @@ impl Pair {
             mode,
             filter: Filter::new(&self.filter).unwrap(),
             left_out: self.left_out.clone(),
+            with_atime: self.with_atime,
             spill_directory: std::env::temp_dir(),
             ..ScanOptions::default()
         };
@@ -100,6 +103,7 @@ impl Pair {
             host: "host".to_owned(),
             force: self.force,
             skip_if_unchanged: self.skip_if_unchanged,
+            with_atime: self.with_atime,
             ..BackupOptions::default()
         };
         let monitor = Recorder::default();

@@ -102,10 +102,14 @@ impl Bench {
     }
 
     pub fn backup_told_to(&self, monitor: &dyn Monitor) -> Outcome {
+        self.backup_as(&BackupOptions::default(), monitor)
+    }
+
+    pub fn backup_as(&self, options: &BackupOptions, monitor: &dyn Monitor) -> Outcome {
         let spill = self.mounted.beside("");
         self.scene.clock.advance(STEP);
-        let repository = self.scene.repository();
-        backup_into(self.source(), spill, self.way, "", &repository, monitor).unwrap()
+        let (repository, way) = (self.scene.repository(), (self.way, ""));
+        backup_with(self.source(), spill, way, options, &repository, monitor).unwrap()
     }
 
     pub fn repository(&self) -> Arc<Repository> {

@@ -278,7 +278,7 @@ fn same_metadata(entry: &Entry, node: &Node) -> Held {
         Kind::File if entry.size != node.content.len() as u64 => {
             Err(format!("has {} bytes", entry.size))
         }
-        Kind::Symlink if entry.target != *node.content => Err("points elsewhere".to_owned()),
+        Kind::Symlink if *entry.target != *node.content => Err("points elsewhere".to_owned()),
         _ => Ok(()),
     }
 }

@@ -81,7 +81,7 @@ fn bad_names_are_refused_and_the_rest_is_restored() {
     for (parent, name) in bad {
         for kind in [Kind::File, Kind::Directory, Kind::Symlink, Kind::Fifo] {
             let mut entry = evil(parent, name, kind);
-            entry.target = Bytes::from("y");
+            entry.target = b"y"[..].into();
             model.extra.push(entry.clone());
             entry.nlink = 2;
             model.extra.push(entry);

@@ -3,6 +3,7 @@
 //! Rows are collected by column, about 150 bytes a row, and encoded in one go. The bytes depend on
 //! the rows alone.
 
+use super::atimes::{self, AtimeRows};
 use super::check::{ParentStep, check_entry};
 use super::encode::{Dictionary, Integer, PrefixPage, push_deltas, push_indices, push_strings};
 use super::file::{Encoding, File, Physical};
@@ -33,6 +34,7 @@ pub struct SegmentBuilder {
     mtime_ns: Vec<i32>,
     ctime_s: Vec<i64>,
     ctime_ns: Vec<i32>,
+    atimes: AtimeRows,
     inode: Vec<i64>,
     generation: Vec<i32>,
     nlink: Vec<i32>,
@@ -77,6 +79,7 @@ impl SegmentBuilder {
         if matches!(step, ParentStep::Other { .. }) {
             self.parents.push(&entry.parent);
         }
+        self.atimes.push(self.rows(), entry.atime.get());
         self.parent_of.push(self.parents.len() as u32 - 1);
         self.names.push(&entry.name);
         self.kind.push(entry.kind as i32);
@@ -170,6 +173,7 @@ impl SegmentBuilder {
         ] {
             column.clear();
         }
+        self.atimes.clear();
         self.parent_of.clear();
         for column in [
             &mut self.parents,
@@ -245,6 +249,10 @@ impl SegmentBuilder {
         columns.prefixed("chunk", &self.chunks);
         columns.deltas("offset", &self.offset);
         columns.strings("content_hash", &self.content_hash);
+        if let Some((seconds, nanos)) = self.atimes.of_rows(rows) {
+            columns.deltas(atimes::SECONDS, seconds);
+            columns.deltas(atimes::NANOS, nanos);
+        }
         columns.file.finish(rows.len())
     }
 }

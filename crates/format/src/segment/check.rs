@@ -138,7 +138,9 @@ pub fn check_fields(entry: &Entry) -> Result<(), &'static str> {
     if entry.mode > MODE_MAX as u32 {
         return Err("mode has more than twelve bits");
     }
-    if entry.mtime.nanos > NANOS_MAX as u32 || entry.ctime.nanos > NANOS_MAX as u32 {
+    let atime = entry.atime.get().unwrap_or_default();
+    let mut times = [entry.mtime, entry.ctime, atime].into_iter();
+    if times.any(|time| time.nanos > NANOS_MAX as u32) {
         return Err("nanoseconds out of range");
     }
     if entry.size > i64::MAX as u64 {

@@ -102,6 +102,12 @@ impl<'a> Columns<'a> {
         }
     }
 
+    /// Is there a column of this name?
+    pub(super) fn has(&self, name: &str) -> bool {
+        let mut columns = self.columns.iter();
+        columns.any(|column| column.name == name.as_bytes())
+    }
+
     /// Decodes some rows of a column of 32-bit integers; only the pages that hold them are looked
     /// at.
     pub(super) fn int32(&self, name: &str, rows: &Range<usize>) -> Result<Values<i32>> {

@@ -41,6 +41,7 @@ prop_compose! {
     fn any_metadata()(
         number in 1..8i32, mode in 0..0o10000u32, ids in any::<(u32, u32, u32, u32, u32, u32)>(),
         size in 0..i64::MAX as u64, mtime in any_time(), ctime in any_time(),
+        atime in prop::option::of(any_time()),
         numbers in any::<(u64, u64, u32, u32)>(),
         target in prop::collection::vec(1..255u8, 0..20),
         xattrs in prop::option::of(prop::collection::vec(any::<u8>(), 1..30)),
@@ -54,6 +55,7 @@ prop_compose! {
             ids;
         (entry.inode, entry.rdev, entry.inode_flags, entry.flags.0) = numbers;
         (entry.mtime, entry.ctime, entry.content_hash) = (mtime, ctime, hash);
+        entry.atime = atime.into();
         entry.target = target.into();
         entry.xattrs = xattrs.map_or(Bytes::new(), |set| [&[1], &set[..]].concat().into());
         entry.size = size;
@@ -241,11 +243,12 @@ fn bad_entries() -> Vec<(&'static str, Entry)> {
             "nanoseconds of ctime",
             changed(|entry| entry.ctime.nanos = u32::MAX),
         ),
-        ("size", changed(|entry| entry.size = u64::MAX)),
         (
-            "target",
-            changed(|entry| entry.target = Bytes::from_static(b"a\0b")),
+            "nanoseconds of atime",
+            changed(|entry| entry.atime = Time::from((0, 1_000_000_000)).into()),
         ),
+        ("size", changed(|entry| entry.size = u64::MAX)),
+        ("target", changed(|entry| entry.target = b"a\0b"[..].into())),
         (
             "xattrs",
             changed(|entry| entry.xattrs = Bytes::from_static(b"\x03abc")),

@@ -33,7 +33,7 @@ pub fn record(bytes: &[u8]) {
     let mut torn = bytes.to_vec();
     torn.resize(1024, 0);
     let mut whole = torn.clone();
-    forget_reading(&mut whole);
+    forget_reading(&mut whole, true);
     for record in [MftRecord::parse(0, &mut torn), MftRecord::undone(0, &whole)] {
         let Ok(record) = record else {
             continue;

@@ -165,9 +165,9 @@ impl<'a> MftRecord<'a> {
     }
 }
 
-/// Zeroes in a record whose fixups are undone what reading its file changes: the access time, the
-/// place in the log, and the number of the fixups.
-pub fn forget_reading(bytes: &mut [u8]) {
+/// Zeroes in a record whose fixups are undone what reading its file changes: the access time if
+/// that is to be forgotten, the place in the log, and the number of the fixups.
+pub fn forget_reading(bytes: &mut [u8], with_accessed: bool) {
     let number = u32_at(bytes, 44).unwrap_or(0);
     let Ok(record) = MftRecord::undone(number.into(), bytes) else {
         return;
@@ -177,7 +177,7 @@ pub fn forget_reading(bytes: &mut [u8]) {
     loop {
         let at = attributes.at;
         match attributes.next() {
-            Some(Ok(found)) if found.kind == STANDARD_INFORMATION => {
+            Some(Ok(found)) if found.kind == STANDARD_INFORMATION && with_accessed => {
                 let value = u16_at(bytes, at + 20).map_or(0, usize::from);
                 accessed = Some(at + value + ACCESSED_AT);
             }

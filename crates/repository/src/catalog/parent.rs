@@ -3,7 +3,7 @@
 use super::cursor::{LayerMerge, RowRun};
 use super::{CatalogError, CatalogReader, KeyRange, Result};
 use bale_format::entry::compare_keys;
-use bale_format::{Entry, Key, RowView, Segment};
+use bale_format::{Entry, Key, RowView, Segment, Time};
 use bale_pipeline::ahead::Ahead;
 use bytes::Bytes;
 use std::cmp::Ordering;
@@ -34,6 +34,11 @@ impl<'a> ParentRow<'a> {
     /// What is compared.
     pub fn view(self) -> RowView<'a> {
         self.segment.view(self.row)
+    }
+
+    /// When it was last accessed, if that is stored.
+    pub fn atime(self) -> Option<Time> {
+        self.segment.atime(self.row)
     }
 
     /// The whole row.

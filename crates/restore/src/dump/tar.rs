@@ -72,6 +72,9 @@ pub fn headers(member: &Member) -> Vec<u8> {
     if entry.mtime.nanos != 0 || !(0..=octal_max(11) as i64).contains(&entry.mtime.seconds) {
         record(&mut records, b"mtime", time(entry.mtime).as_bytes());
     }
+    if let Some(atime) = entry.atime.get() {
+        record(&mut records, b"atime", time(atime).as_bytes());
+    }
     if member.link.is_none() {
         for xattr in member.xattrs {
             let key = [b"SCHILY.xattr.".as_slice(), &escaped(&xattr.name)].concat();

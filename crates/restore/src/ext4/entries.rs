@@ -104,7 +104,8 @@ fn refusal(set: &[Xattr], work: &Work) -> Option<EntryError> {
 /// Tells of times that ext4 cannot say; it takes the nearest one.
 pub fn report_times(entry: &Entry, work: &Work) {
     if [entry.mtime, entry.ctime]
-        .iter()
+        .into_iter()
+        .chain(entry.atime.get())
         .any(|time| !TIME_SECONDS.contains(&time.seconds))
     {
         work.lose(LossKind::Time, &entry.path(), "ext4 cannot hold it");
@@ -136,8 +137,8 @@ pub fn with_new_entry<T>(
         permissions: entry.mode & 0o7777,
         uid: entry.uid,
         gid: entry.gid,
-        // A catalog has none: when it was last read was of the place it was in.
-        atime: timestamp(entry.mtime),
+        // Most catalogs have none.
+        atime: timestamp(entry.atime.get().unwrap_or(entry.mtime)),
         mtime: timestamp(entry.mtime),
         ctime: timestamp(entry.ctime),
         crtime: None,

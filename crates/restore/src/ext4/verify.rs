@@ -280,6 +280,10 @@ fn metadata(entry: &Entry, inode: &Inode) -> Vec<&'static str> {
     if !same_time(entry.mtime, inode.mtime) {
         words.push("mtime differs");
     }
+    let atime = entry.atime.get().unwrap_or(entry.mtime);
+    if !same_time(atime, inode.atime) {
+        words.push("atime differs");
+    }
     if !same_time(entry.ctime, inode.ctime) {
         words.push("ctime differs");
     }

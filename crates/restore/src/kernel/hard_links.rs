@@ -10,7 +10,7 @@ use crate::kernel::outcome::{EntryFailure, EntryOutcome};
 use crate::kernel::queue::work;
 use crate::kernel::target::{TargetDirectory, stat_child};
 use crate::kernel::worker::{FetchedChunk, RestoreRun, Worker};
-use crate::kernel::{metadata, specials, write_large};
+use crate::kernel::{metadata, specials, times, write_large};
 use crate::scratch::{Pair, SortedPairs};
 use crate::{Overwrite, RestoreError, names, row};
 use bale_format::{Content, Entry, EntryFlags, Kind};
@@ -156,7 +156,7 @@ pub fn is_entry(place: &OwnedFd, stat: &Stat, entry: &Entry) -> bool {
         return false;
     }
     match entry.kind {
-        Kind::File => stat.st_size as u64 == entry.size && metadata::is_mtime_of(stat, entry),
+        Kind::File => stat.st_size as u64 == entry.size && times::is_mtime_of(stat, entry),
         Kind::Symlink => rustix::fs::readlinkat(place, "", Vec::new())
             .is_ok_and(|target| target.as_bytes() == &entry.target[..]),
         Kind::BlockDevice | Kind::CharDevice => stat.st_rdev == make::device(entry),

@@ -7,7 +7,7 @@
 use crate::kernel::outcome::{EntryFailure, EntryOutcome};
 use crate::kernel::target::{TargetDirectory, stat_child};
 use crate::kernel::worker::{FetchedChunk, Worker};
-use crate::kernel::{delete, metadata, salvage};
+use crate::kernel::{delete, metadata, salvage, times};
 use crate::{Overwrite, names, pieces, row};
 use bale_format::{Content, Entry, EntryFlags, Kind};
 use bale_pipeline::monitor::Act;
@@ -95,7 +95,7 @@ fn equal(
         Kind::File => {
             worker.run.options.overwrite == Overwrite::IfChanged
                 && stat.st_size as u64 == entry.size
-                && metadata::mtime_of(stat) == (entry.mtime.seconds, entry.mtime.nanos)
+                && times::mtime_of(stat) == (entry.mtime.seconds, entry.mtime.nanos)
         }
         Kind::Symlink => {
             let target = rustix::fs::readlinkat(&directory.fd, &entry.name[..], Vec::new())

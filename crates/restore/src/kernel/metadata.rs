@@ -6,12 +6,12 @@
 
 use crate::kernel::outcome::EntryFailure;
 use crate::kernel::target::TargetDirectory;
+use crate::kernel::times::{self, has_other_times, is_unusual, mtime_of};
 use crate::kernel::worker::Worker;
 use crate::losses::LossKind;
 use bale_format::{Entry, Kind, Xattr};
 use rustix::fs::{
-    AtFlags, CWD, Gid, IFlags, Mode, Stat, Timespec, Timestamps, UTIME_NOW, UTIME_OMIT, Uid,
-    XattrFlags,
+    AtFlags, CWD, Gid, IFlags, Mode, Stat, Timespec, Timestamps, UTIME_NOW, Uid, XattrFlags,
 };
 use rustix::io::Errno;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -109,17 +109,8 @@ impl TargetInode<'_> {
             .collect())
     }
 
-    fn set_mtime(&self, entry: &Entry) -> Result<(), Errno> {
-        let times = Timestamps {
-            last_access: Timespec {
-                tv_sec: 0,
-                tv_nsec: UTIME_OMIT as _,
-            },
-            last_modification: Timespec {
-                tv_sec: entry.mtime.seconds,
-                tv_nsec: i64::from(entry.mtime.nanos.min(999_999_999)) as _,
-            },
-        };
+    fn set_times(&self, entry: &Entry) -> Result<(), Errno> {
+        let times = times::timestamps_of(entry);
         match self {
             TargetInode::Open(fd) => rustix::fs::futimens(fd, &times),
             TargetInode::PathOnly(fd) => rustix::fs::utimensat(fd, "", &times, AtFlags::EMPTY_PATH),
@@ -179,48 +170,22 @@ pub fn finish_file(
     if let Some(capability) = capability {
         set_one(worker, inode, entry, &capability)?;
     }
-    set_mtime(worker, inode, entry)
+    set_times(worker, inode, entry)
 }
 
-/// Sets the mtime. The kernel quietly moves one that its file system cannot hold.
-fn set_mtime(worker: &Worker, inode: TargetInode, entry: &Entry) -> Result<(), EntryFailure> {
+/// Sets mtime and atime. The kernel quietly moves those that its file system cannot hold.
+fn set_times(worker: &Worker, inode: TargetInode, entry: &Entry) -> Result<(), EntryFailure> {
     inode
-        .set_mtime(entry)
+        .set_times(entry)
         .map_err(EntryFailure::os("set the times of"))?;
-    if is_unusual(entry) {
+    if is_unusual(entry.mtime) || entry.atime.get().is_some_and(is_unusual) {
         let (TargetInode::Open(fd) | TargetInode::PathOnly(fd)) = inode;
         let stat = rustix::fs::fstat(fd).map_err(EntryFailure::os("stat"))?;
-        if mtime_of(&stat) != (entry.mtime.seconds, entry.mtime.nanos) {
+        if has_other_times(entry, &stat) {
             worker.lose(LossKind::Time, entry, "this file system cannot hold it");
         }
     }
     Ok(())
-}
-
-/// Outside of what every file system can hold: 1970 to 2038.
-pub fn is_unusual(entry: &Entry) -> bool {
-    !(0..i64::from(i32::MAX)).contains(&entry.mtime.seconds) || entry.mtime.nanos > 999_999_999
-}
-
-/// The latest beginning of the times that a file system holds: a day into 1980, that of FAT.
-const EARLIEST_SECONDS_MAX: i64 = 315_532_800 + 86_400;
-
-/// May this be the mtime that an inode got from the entry? The kernel moves one that the file
-/// system cannot hold to the first or the last that it can, and no further.
-pub fn is_mtime_of(stat: &Stat, entry: &Entry) -> bool {
-    let (seconds, nanos) = mtime_of(stat);
-    let wanted = entry.mtime.seconds;
-    let is_moved = match is_unusual(entry) {
-        true if wanted < 0 => (wanted..=EARLIEST_SECONDS_MAX).contains(&seconds),
-        true => (i64::from(i32::MAX)..=wanted).contains(&seconds),
-        false => false,
-    };
-    (seconds, nanos) == (wanted, entry.mtime.nanos) || is_moved
-}
-
-/// The mtime of an inode, as an entry has it.
-pub fn mtime_of(stat: &Stat) -> (i64, u32) {
-    (stat.st_mtime, stat.st_mtime_nsec as u32)
 }
 
 /// Makes the metadata of any inode equal to the entry's, changing only what differs.
@@ -253,8 +218,8 @@ pub fn adjust(
     if let Some(capability) = capability {
         set_one(worker, inode, entry, &capability)?;
     }
-    if mtime_of(stat) != (entry.mtime.seconds, entry.mtime.nanos) {
-        set_mtime(worker, inode, entry)?;
+    if has_other_times(entry, stat) {
+        set_times(worker, inode, entry)?;
     }
     Ok(())
 }

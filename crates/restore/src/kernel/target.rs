@@ -40,6 +40,17 @@ pub struct Target {
     stepwise: AtomicBool,
 }
 
+/// Opens for reading so that the time of last access stays, where the kernel lets us.
+fn without_access(
+    flags: OFlags,
+    open: impl Fn(OFlags) -> Result<OwnedFd, Errno>,
+) -> Result<OwnedFd, Errno> {
+    match open(flags | OFlags::NOATIME) {
+        Err(Errno::PERM) => open(flags),
+        opened => opened,
+    }
+}
+
 impl Target {
     /// Opens the target; makes it, with its parents, if `make`.
     pub fn open(path: &Path, make: bool) -> Result<Target, RestoreError> {
@@ -53,7 +64,8 @@ impl Target {
             std::fs::create_dir_all(path).map_err(|error| fail("make the target", error))?;
         }
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let root = match rustix::fs::open(path, flags, Mode::empty()) {
+        let opened = without_access(flags, |flags| rustix::fs::open(path, flags, Mode::empty()));
+        let root = match opened {
             Ok(root) => Some(root),
             Err(Errno::NOENT) if !make => None,
             Err(error) => return Err(fail("open the target", error.into())),
@@ -315,7 +327,8 @@ impl<'t> Directories<'t> {
             .retain(|open| !bale_format::entry::is_below(&open.path, path));
     }
 
-    /// Opens something that is no directory, as a place (`O_PATH`) or for reading.
+    /// Opens something that is no directory, as a place (`O_PATH`) or for reading, which is no
+    /// access.
     pub fn open_child(
         &mut self,
         directory: &TargetDirectory,
@@ -328,7 +341,11 @@ impl<'t> Directories<'t> {
         } else {
             flags
         };
-        rustix::fs::openat(&directory.fd, name, flags, Mode::empty())
+        let open = |flags| rustix::fs::openat(&directory.fd, name, flags, Mode::empty());
+        match flags.intersects(OFlags::PATH | OFlags::WRONLY | OFlags::RDWR) {
+            true => open(flags),
+            false => without_access(flags, open),
+        }
     }
 
     fn remember(&mut self, path: Bytes, directory: Arc<TargetDirectory>) {

@@ -16,7 +16,7 @@ use crate::kernel::piece_rows::{ExpectedPieces, GroupPieces, PieceRow, PlaceByte
 use crate::kernel::queue::Feeder;
 use crate::kernel::target::TargetDirectory;
 use crate::kernel::worker::{FetchedChunk, RestoreRun, Worker};
-use crate::kernel::{make, metadata, read_back, salvage};
+use crate::kernel::{make, metadata, read_back, salvage, times};
 use crate::losses::missing_of;
 use crate::scratch::ScratchSpace;
 use crate::{RestoreError, pieces, row};
@@ -453,7 +453,7 @@ fn finish(worker: &mut Worker, file: &RestoredLargeFile) -> Result<EntryOutcome,
         metadata::touch(file.fd.as_fd()).map_err(EntryFailure::os("set the times of"))?;
     }
     // An odd time does not tell the damaged first name of several from a whole one.
-    let is_odd = failed && entry.is_hard_link() && metadata::is_unusual(entry);
+    let is_odd = failed && entry.is_hard_link() && times::is_unusual(entry.mtime);
     let is_part = failed || file.unread.load(Ordering::Relaxed);
     if is_odd || is_part && file.standing.stat.is_some() {
         let missing = file.missing.load(Ordering::Relaxed);

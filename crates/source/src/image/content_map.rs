@@ -6,7 +6,6 @@ use crate::scan::{Directory, FLAGS_STORED, encode_xattrs};
 use bale_format::entry::{Entry, EntryFlags, Kind, Time};
 use bale_format::segment::may_be_target;
 use bale_fsimage::{FileKind, Inode, Layout, MappedExtent, Timestamp};
-use bytes::Bytes;
 use std::io;
 use std::ops::Range;
 use std::sync::Arc;
@@ -177,7 +176,7 @@ impl ImageInode {
             }
             Ok(target) if entry.kind == Kind::Symlink => {
                 entry.size = target.len() as u64;
-                entry.target = Bytes::from(target);
+                entry.target = target.into();
             }
             Ok(_) => {}
             Err(why) => {

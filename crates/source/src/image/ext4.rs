@@ -5,13 +5,15 @@ use super::volume::{
     VolumeFacts,
 };
 use super::{Device, NAMES_PIECE_BYTES, NamesPiece, OpenedAs, Span, TABLE_PIECE_BYTES, TablePiece};
+use crate::scan::Atime;
 use bale_fsimage::ext4::{DirContext, Ext4, InodeResult, Mapping, ROOT_INODE_NUMBER, RawInode};
 use bale_fsimage::{FileKind, Inode, Layout, MappedExtent};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
 /// Access time and its extra bits, and the two halves of the checksum.
-const TOUCHED_BY_READING: [std::ops::Range<usize>; 4] = [8..12, 140..144, 124..126, 130..132];
+const ATIME: [std::ops::Range<usize>; 2] = [8..12, 140..144];
+const CHECKSUM: [std::ops::Range<usize>; 2] = [124..126, 130..132];
 
 /// Of the state of a file system. With a journal it stays set, and the journal tells.
 const CLEANLY_UNMOUNTED: u16 = 1;
@@ -155,8 +157,9 @@ impl InodeTables for Ext4Volume {
             });
     }
 
-    fn forget_atime(&self, raw: &mut [u8]) {
-        for range in TOUCHED_BY_READING {
+    fn forget_reading(&self, raw: &mut [u8], atime: Atime) {
+        let of_atime = (atime == Atime::LeftOut).then_some(ATIME);
+        for range in CHECKSUM.into_iter().chain(of_atime.into_iter().flatten()) {
             if let Some(bytes) = raw.get_mut(range) {
                 bytes.fill(0);
             }

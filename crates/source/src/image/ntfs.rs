@@ -10,6 +10,7 @@ use super::volume::{
     VolumeFacts,
 };
 use super::{Device, NamesPiece, Span, TablePiece};
+use crate::scan::Atime;
 use bale_fsimage::ntfs::{
     MftRecord, MftReference, NOT_LEFT_CLEANLY, Ntfs, NtfsBoot, NtfsError, NtfsFile, NtfsStream,
     ROOT_RECORD, SecurityDescriptors, forget_reading,
@@ -186,8 +187,8 @@ impl InodeTables for NtfsVolume {
         });
     }
 
-    fn forget_atime(&self, raw: &mut [u8]) {
-        forget_reading(raw);
+    fn forget_reading(&self, raw: &mut [u8], atime: Atime) {
+        forget_reading(raw, atime == Atime::LeftOut);
     }
 }
 

@@ -7,7 +7,7 @@
 //! names or content: [`super::Image`] does, in the way that keeps what is read true.
 
 use super::{NamesPiece, TablePiece, XfsBulkstat};
-use crate::scan::ATTRIBUTES_BYTES_MAX;
+use crate::scan::{ATTRIBUTES_BYTES_MAX, Atime};
 use bale_fsimage::xfs::LogPlace;
 use bale_fsimage::{FileKind, Inode, MappedExtent, Timestamp};
 use std::io;
@@ -62,8 +62,9 @@ pub(crate) trait InodeTables {
     fn pieces(&self) -> Box<dyn Iterator<Item = Result<TablePiece, String>> + Send + '_>;
     /// Decodes what [`super::Image::read_table`] read.
     fn parse(&self, piece: &TablePiece, bytes: &[u8], sink: &mut dyn TableSink);
-    /// Zeroes what reading a file changes in its inode.
-    fn forget_atime(&self, raw: &mut [u8]);
+    /// Zeroes what reading a file changes in its inode; with `atime` taken, only what says nothing
+    /// of when that was.
+    fn forget_reading(&self, raw: &mut [u8], atime: Atime);
 }
 
 /// Receives what an inode table holds.

@@ -6,6 +6,7 @@ use super::volume::{
     Volume, VolumeFacts,
 };
 use super::{Device, NamesPiece, OpenedAs, Span, TABLE_PIECE_BYTES, TablePiece};
+use crate::scan::Atime;
 use bale_fsimage::xfs::{
     DevicePiece, DirBlock, ForkKind, InodeChunk, LogPlace, LogState, Xfs, XfsError,
 };
@@ -16,8 +17,9 @@ use std::sync::Arc;
 /// content of their files; reading twice as many bytes in half as many reads is as quick where a
 /// device is quick, and twice as quick where a read costs milliseconds.
 const GAP_BYTES_MAX: u64 = 128 << 10;
-/// What reading an inode does not touch: access time, checksum, log sequence number.
-const IGNORED: [std::ops::Range<usize>; 3] = [32..40, 100..104, 112..120];
+/// What reading a file changes in its inode: access time, checksum, log sequence number.
+const ATIME: std::ops::Range<usize> = 32..40;
+const TOUCHED_BESIDE_ATIME: [std::ops::Range<usize>; 2] = [100..104, 112..120];
 
 pub(super) struct XfsVolume {
     xfs: Xfs,
@@ -260,8 +262,9 @@ impl InodeTables for XfsVolume {
         }
     }
 
-    fn forget_atime(&self, raw: &mut [u8]) {
-        for range in IGNORED {
+    fn forget_reading(&self, raw: &mut [u8], atime: Atime) {
+        let of_atime = (atime == Atime::LeftOut).then_some(ATIME);
+        for range in TOUCHED_BESIDE_ATIME.into_iter().chain(of_atime) {
             if let Some(bytes) = raw.get_mut(range) {
                 bytes.fill(0);
             }

@@ -2,15 +2,16 @@
 //! device, for a scan without a freeze.
 //!
 //! What stands for the tables are pieces of the space of inode numbers, and what stands for the
-//! bytes of an inode is a record of what the kernel says of it, access time and places on the
-//! device left out. Names are listed and content is read by inode and generation
-//! ([`crate::scan::handle`]).
+//! bytes of an inode is a record of what the kernel says of it, without places on the device, and
+//! without the access time unless rows have it. Names are listed and content is read by inode and
+//! generation ([`crate::scan::handle`]).
 
 use super::volume::{
     DirectoryNames, FoundInode, FoundXattrs, InodeContent, InodeTables, TableSink, Volume,
     VolumeFacts,
 };
 use super::{NamesPiece, Span, TABLE_PIECE_BYTES, TablePiece};
+use crate::scan::Atime;
 use crate::scan::handle::Handles;
 use crate::scan::live::LiveKind;
 use bale_fsimage::xfs::InodeChunk;
@@ -23,7 +24,9 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Mutex, PoisonError};
 
-const RECORD_BYTES: usize = 80;
+/// The last sixteen are for the access time, and zero where that is not taken.
+const RECORD_BYTES: usize = 96;
+const ATIME_AT: usize = 80;
 /// Inode numbers that one piece covers at most, used or not.
 const NUMBERS_PER_PIECE_MAX: u64 = 8192;
 const _: () = assert!(NUMBERS_PER_PIECE_MAX as usize * RECORD_BYTES <= TABLE_PIECE_BYTES);
@@ -38,6 +41,7 @@ pub struct XfsBulkstat {
     handles: Handles,
     uuid: [u8; 16],
     root: BulkInode,
+    atime: Atime,
     /// Held while inodes are asked for: threads that ask for those of one group only wait for each
     /// other in the kernel.
     call_lock: Mutex<()>,
@@ -45,7 +49,7 @@ pub struct XfsBulkstat {
 
 impl XfsBulkstat {
     /// `directory` is any of the file system. Fails where the kernel does not tell, or not us.
-    pub(super) fn new(directory: OwnedFd, uuid: [u8; 16]) -> io::Result<XfsBulkstat> {
+    pub(super) fn new(directory: OwnedFd, uuid: [u8; 16], atime: Atime) -> io::Result<XfsBulkstat> {
         let root = BulkStat::root(directory.as_fd())?.ok_or(io::ErrorKind::NotFound)?;
         let _knows_chunks = InodeNumbers::default().next(directory.as_fd())?.len();
         Ok(XfsBulkstat {
@@ -53,6 +57,7 @@ impl XfsBulkstat {
             directory,
             uuid,
             root,
+            atime,
             call_lock: Mutex::new(()),
         })
     }
@@ -73,6 +78,7 @@ impl XfsBulkstat {
             bytes: buffer,
             len: 0,
             next: piece.span.offset,
+            atime: self.atime,
             end: piece.span.end(),
         };
         let used: u32 = piece.chunks.iter().map(|c| c.used.count_ones()).sum();
@@ -125,6 +131,7 @@ struct Records<'a> {
     len: usize,
     /// The first number that nothing is known of.
     next: u64,
+    atime: Atime,
     /// The first number that belongs to another piece.
     end: u64,
 }
@@ -139,17 +146,18 @@ impl Records<'_> {
             return Ok(());
         }
         self.next = inode.inode + 1;
-        self.push_record(record_of(inode))
+        self.push_record(record_of(inode, self.atime))
     }
 
     /// The next number stands for an inode that the kernel has trouble with: its type is none.
     fn push_unreadable(&mut self) -> io::Result<()> {
         let inode = self.next;
         self.next += 1;
-        self.push_record(record_of(&BulkInode {
+        let nothing = BulkInode {
             inode,
             ..BulkInode::default()
-        }))
+        };
+        self.push_record(record_of(&nothing, Atime::LeftOut))
     }
 
     fn push_record(&mut self, record: [u8; RECORD_BYTES]) -> io::Result<()> {
@@ -161,7 +169,7 @@ impl Records<'_> {
     }
 }
 
-fn record_of(inode: &BulkInode) -> [u8; RECORD_BYTES] {
+fn record_of(inode: &BulkInode, atime: Atime) -> [u8; RECORD_BYTES] {
     let mut record = [0; RECORD_BYTES];
     let wide = [
         inode.inode,
@@ -189,6 +197,11 @@ fn record_of(inode: &BulkInode) -> [u8; RECORD_BYTES] {
     for (place, value) in back.chunks_exact_mut(4).zip(narrow) {
         place.copy_from_slice(&value.to_le_bytes());
     }
+    if atime == Atime::Taken {
+        let (seconds, nanos) = inode.atime;
+        record[ATIME_AT..ATIME_AT + 8].copy_from_slice(&seconds.to_le_bytes());
+        record[ATIME_AT + 8..ATIME_AT + 12].copy_from_slice(&nanos.to_le_bytes());
+    }
     record
 }
 
@@ -196,11 +209,11 @@ fn inode_of(record: &[u8]) -> Option<Inode> {
     let record: &[u8; RECORD_BYTES] = record.try_into().ok()?;
     let wide = |at: usize| {
         let bytes = record[8 * at..8 * at + 8].try_into();
-        u64::from_le_bytes(bytes.expect("8 of 80 bytes"))
+        u64::from_le_bytes(bytes.expect("8 of 96 bytes"))
     };
     let narrow = |at: usize| {
         let bytes = record[40 + 4 * at..44 + 4 * at].try_into();
-        u32::from_le_bytes(bytes.expect("4 of 80 bytes"))
+        u32::from_le_bytes(bytes.expect("4 of 96 bytes"))
     };
     let time = |seconds_at: usize, nanos_at: usize| Timestamp {
         seconds: wide(seconds_at).cast_signed(),
@@ -216,7 +229,8 @@ fn inode_of(record: &[u8]) -> Option<Inode> {
         gid: narrow(5),
         nlink: narrow(6),
         size: wide(1),
-        atime: Timestamp::default(),
+        // Places among the wide and the narrow ones: bytes 80 and 88.
+        atime: time(10, 12),
         mtime: time(2, 0),
         ctime: time(3, 1),
         crtime: None,
@@ -355,8 +369,8 @@ impl InodeTables for XfsBulkstat {
         }
     }
 
-    /// It is not in the records.
-    fn forget_atime(&self, _: &mut [u8]) {}
+    /// It is not in the records, unless it is taken.
+    fn forget_reading(&self, _: &mut [u8], _: Atime) {}
 }
 
 impl DirectoryNames for XfsBulkstat {
@@ -377,7 +391,7 @@ impl InodeContent for XfsBulkstat {
         let bulkstat = bulkstat.map_err(|error| error.to_string())?.next();
         let inode = bulkstat.filter(|inode| inode.inode == number);
         let inode = inode.ok_or_else(|| format!("there is no inode {number}"))?;
-        Ok(record_of(&inode).to_vec())
+        Ok(record_of(&inode, self.atime).to_vec())
     }
 
     fn decode(&self, number: u64, raw: &[u8]) -> Result<Inode, String> {
@@ -452,7 +466,7 @@ mod tests {
             mtime: (1 << 34, 1),
             ..BulkInode::default()
         };
-        let inode = inode_of(&record_of(&bulkstat)).unwrap();
+        let inode = inode_of(&record_of(&bulkstat, Atime::Taken)).unwrap();
         assert_eq!(
             (inode.number, inode.generation, inode.mode, inode.nlink),
             (
@@ -486,6 +500,9 @@ mod tests {
             blocks: 9,
             ..bulkstat
         };
-        assert_eq!(record_of(&read), record_of(&bulkstat));
+        let [before, after] = [&bulkstat, &read].map(|of| record_of(of, Atime::LeftOut));
+        assert_eq!(before, after);
+        let inode = inode_of(&record_of(&read, Atime::Taken)).unwrap();
+        assert_eq!((inode.atime.seconds, inode.atime.nanos), read.atime);
     }
 }

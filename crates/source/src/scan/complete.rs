@@ -121,7 +121,7 @@ fn read_target(at: BorrowedFd<'_>, name: &CStr, entry: &mut Entry) -> Result<(),
         Ok(target) => {
             let target = target.into_bytes();
             entry.size = target.len() as u64;
-            entry.target = Bytes::from(target);
+            entry.target = target.into();
             Ok(())
         }
         Err(errno) => {

@@ -117,7 +117,8 @@ pub(super) fn begin(
     let stamp = ImageStamp::of(device).map_err(Failure::local("look at", device))?;
     let original = Original::of(source, barrier).map_err(Failure::local("look at", source))?;
     let refused = |why| Failure::Other(format!("read the snapshot in {}: {why}", device.display()));
-    let image = Arc::new(original.open(device).map_err(refused)?);
+    let image = original.open(device).map_err(refused)?;
+    let image = Arc::new(image.keeping_atimes(options.with_atime));
     let mount = MountOf::directory(source).map_err(Failure::local("look at", source))?;
     check_way(source, original.device).map_err(refused)?;
     let gathered = match gather(&image, device, &mount.path_inside, &options, monitor)? {

@@ -55,7 +55,7 @@ pub(super) fn begin(
             path.display()
         ))
     })?;
-    let image = Arc::new(image);
+    let image = Arc::new(image.keeping_atimes(options.with_atime));
     let gathered = match gather(&image, path, Path::new(""), &options, monitor)? {
         Gather::Whole(gathered) => gathered,
         Gather::Few(_) | Gather::Much => return Err(nobody_asked()),

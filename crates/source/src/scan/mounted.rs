@@ -22,7 +22,7 @@ use super::live::{ClockSteps, LiveKind, LiveTarget};
 use super::started::{
     Emitter, InodeScan, LookAgain, ScanItems, StartedScan, UnchangedTables, gather, nobody_asked,
 };
-use super::statx::{mount_of, stat_at};
+use super::statx::{Atime, mount_of, stat_at};
 use super::{ScanOptions, Scanner, Sources, barrier_now};
 use crate::image::{Image, ImageError, OpenedAs};
 use bale_format::entry::Time;
@@ -218,7 +218,8 @@ pub(super) fn begin(
     let other = |error: &dyn std::fmt::Display| Failure::Other(error.to_string());
     let clock = ClockSteps::watch().map_err(|error| other(&error))?;
     let fixed = Fixed::now(&target, &options, monitor).map_err(Failure::Other)?;
-    let image = open_image(&target, fixed.unfrozen)?;
+    let atime = Atime::taken_if(options.with_atime);
+    let image = open_image(&target, fixed.unfrozen, atime)?;
     let image = Arc::new(image.reading(protocol.direct));
     let barrier = fixed.barrier(protocol);
     let filesystem = described(&target, barrier).map_err(|errno| other(&errno))?;
@@ -317,7 +318,7 @@ fn note_inodes(
 
 /// Opens the source of inodes and names: the device, or XFS bulkstat if the file system was not
 /// frozen.
-fn open_image(target: &LiveTarget, unfrozen: bool) -> Result<Image> {
+fn open_image(target: &LiveTarget, unfrozen: bool, atime: Atime) -> Result<Image> {
     let path = target.device_path();
     let image = if unfrozen && target.kind == LiveKind::Xfs {
         let directory = target.directory.try_clone();
@@ -326,9 +327,10 @@ fn open_image(target: &LiveTarget, unfrozen: bool) -> Result<Image> {
                 path: target.mount_point.display().to_string(),
                 source,
             })
-            .and_then(|directory| Image::from_bulkstat(path, directory, target.uuid))
+            .and_then(|directory| Image::from_bulkstat(path, directory, target.uuid, atime))
     } else {
-        Image::open(path, OpenedAs::Mounted)
+        let opened = Image::open(path, OpenedAs::Mounted);
+        opened.map(|image| image.keeping_atimes(atime == Atime::Taken))
     };
     let image = image.map_err(|error| Failure::Other(error.to_string()))?;
     match image.facts().uuid == target.uuid {
@@ -369,6 +371,7 @@ impl MountedScan {
                     filter: bale_pipeline::filter::Filter::default(),
                     one_file_system: self.emit_options.one_file_system,
                     left_out: self.emit_options.left_out.clone(),
+                    with_atime: self.gathered.image().atime() == Atime::Taken,
                     spill_directory: self.emit_options.spill_directory.clone(),
                     memory: self.emit_options.memory,
                     protocol: self.protocol,

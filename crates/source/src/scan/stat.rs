@@ -9,7 +9,7 @@ use super::left_out::LeftOut;
 use super::names::Names;
 use super::pending::{ChildrenReach, Subdirectory};
 use super::sources::SourceNode;
-use super::statx::{entry_of, mount_of, stat_at, stay_of};
+use super::statx::{Atime, entry_of, mount_of, stat_at, stat_row_at, stay_of};
 use super::vanished::{LastKnown, Lost};
 use super::{Note, NoteKind, PARENT_BYTES_MAX, ScanProblem};
 use bale_format::entry::{Entry, EntryFlags, Kind};
@@ -43,6 +43,7 @@ pub(super) struct Rules {
     pub(super) filesystems: Filesystems,
     pub(super) one_file_system: bool,
     pub(super) left_out: LeftOut,
+    pub(super) atime: Atime,
     /// Rights must be asked for, because they do not follow from being root.
     pub(super) stat_access: bool,
 }
@@ -102,8 +103,11 @@ impl Part<'_> {
 
     fn stat_name(&self, name: &CStr) -> rustix::io::Result<Statx> {
         match self.graft(name.to_bytes()) {
-            Some(graft) => stat_at(CWD, &graft.c_place().map_err(|_| Errno::INVAL)?),
-            None => stat_at(self.fd, name),
+            Some(graft) => {
+                let place = graft.c_place().map_err(|_| Errno::INVAL)?;
+                stat_row_at(CWD, &place, self.rules.atime)
+            }
+            None => stat_row_at(self.fd, name, self.rules.atime),
         }
     }
 
@@ -170,7 +174,7 @@ impl Part<'_> {
     }
 
     fn add(&self, name: Bytes, c_name: &CStr, stat: &Statx, result: &mut Statted) {
-        let Some(mut entry) = entry_of(self.path.clone(), name, stat) else {
+        let Some(mut entry) = entry_of(self.path.clone(), name, stat, self.rules.atime) else {
             let error = io::Error::other("unknown file type");
             return self.missed(c_name.to_bytes(), error, LastKnown::NoDirectory, result);
         };

@@ -9,12 +9,39 @@ use rustix::io::Errno;
 use std::ffi::CStr;
 use std::os::fd::AsFd;
 
-/// `statx` as the walk does it.
+/// Is the time of last access part of a row?
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Atime {
+    /// Nobody asks for it.
+    #[default]
+    LeftOut,
+    Taken,
+}
+
+impl Atime {
+    pub(crate) fn taken_if(is_wanted: bool) -> Atime {
+        match is_wanted {
+            true => Atime::Taken,
+            false => Atime::LeftOut,
+        }
+    }
+}
+
+/// `statx` of what becomes no row.
 pub(super) fn stat_at<Fd: AsFd>(directory: Fd, name: &CStr) -> rustix::io::Result<Statx> {
+    stat_row_at(directory, name, Atime::LeftOut)
+}
+
+/// `statx` as the walk does it.
+pub(super) fn stat_row_at<Fd: AsFd>(
+    directory: Fd,
+    name: &CStr,
+    atime: Atime,
+) -> rustix::io::Result<Statx> {
     let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
-    // Everything of `stat` but blocks and atime, and the mount.
-    let mask = StatxFlags::BASIC_STATS.difference(StatxFlags::BLOCKS | StatxFlags::ATIME)
-        | StatxFlags::MNT_ID;
+    // Everything of `stat` but blocks, and the mount.
+    let mut mask = StatxFlags::BASIC_STATS.difference(StatxFlags::BLOCKS) | StatxFlags::MNT_ID;
+    mask.set(StatxFlags::ATIME, atime == Atime::Taken);
     loop {
         match rustix::fs::statx(&directory, name, flags, mask) {
             Err(Errno::INTR) => {}
@@ -47,15 +74,20 @@ fn time(stamp: StatxTimestamp) -> Time {
     }
 }
 
-/// The entry of a `stat`; `None` for a type nobody knows.
-pub(super) fn entry_of(parent: Bytes, name: Bytes, stat: &Statx) -> Option<Entry> {
+/// The entry of a `stat`; `None` for a type nobody knows. A file system without access times has
+/// none in its rows.
+pub(super) fn entry_of(parent: Bytes, name: Bytes, stat: &Statx, atime: Atime) -> Option<Entry> {
     let mode = u32::from(stat.stx_mode);
     let mut entry = Entry::new(parent, name, Kind::from_mode(mode)?);
     set_stat(&mut entry, stat);
+    if atime == Atime::Taken && stat.stx_mask & StatxFlags::ATIME.bits() != 0 {
+        entry.atime = time(stat.stx_atime).into();
+    }
     Some(entry)
 }
 
-/// Overwrites the fields that `statx` reports.
+/// Overwrites the fields that `statx` reports, but for the time of last access: that of a row is
+/// from before anything was read.
 pub fn set_stat(entry: &mut Entry, stat: &Statx) {
     entry.mode = u32::from(stat.stx_mode) & 0o7777;
     entry.uid = stat.stx_uid;

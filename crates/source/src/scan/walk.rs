@@ -9,7 +9,7 @@ use super::names::Names;
 use super::pending::{ChildrenReach, Overflow};
 use super::sources::Sources;
 use super::stat::{Part, Rules, Statted, names_of_marks, names_of_node, reach_of_node};
-use super::statx::{entry_of, mount_of, stat_at, stay_of};
+use super::statx::{Atime, entry_of, mount_of, stat_row_at, stay_of};
 use super::vanished::{Lost, Unfound};
 use super::window::{Front, Large, TaskResult, WalkTask, WalkVisit, Window};
 use super::{BATCH_ENTRIES_MAX, Batch, DIRECTORY_FDS_MAX, SCAN_THREADS_MAX, WINDOW_BYTES_MAX};
@@ -81,6 +81,7 @@ impl Scanner {
                 .with_racy_memory(options.protocol.memory_is_racy),
             one_file_system: options.one_file_system,
             left_out: options.left_out,
+            atime: Atime::taken_if(options.with_atime),
             stat_access: !rustix::process::geteuid().is_root(),
         };
         let grafts = Grafts::find(sources)?;
@@ -89,10 +90,10 @@ impl Scanner {
             None => c"/".to_owned(),
         };
         let cache = FdCache::new(limits.directory_fds, grafts);
-        let stat = stat_at(CWD, &root)?;
+        let stat = stat_row_at(CWD, &root, rules.atime)?;
         let directory = Directory::root(&cache, identity_of(&stat));
         let mount = mount_of(&stat);
-        let mut entry = entry_of(Bytes::new(), Bytes::new(), &stat)
+        let mut entry = entry_of(Bytes::new(), Bytes::new(), &stat, rules.atime)
             .ok_or_else(|| io::Error::other("the root is of no known type"))?;
         let fd = directory.open()?;
         let device = directory.identity().device;

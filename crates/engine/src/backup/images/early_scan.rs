@@ -33,6 +33,8 @@ pub(super) struct ScanPlace {
     pub(super) spill_directory: PathBuf,
     pub(super) memory: MemoryPlan,
     pub(super) inode_key: DigestKey,
+    /// Rows say when files were last accessed.
+    pub(super) with_atime: bool,
 }
 
 /// Reads inodes and names of a file system; `known`: what the parent knew of its inodes. The inner
@@ -44,7 +46,7 @@ pub(super) fn start(
     monitor: &dyn Monitor,
 ) -> Result<std::result::Result<Found, String>> {
     let image = match Image::of_part(view.file_system.source().clone()) {
-        Ok(image) => Arc::new(image),
+        Ok(image) => Arc::new(image.keeping_atimes(place.with_atime)),
         Err(error) => return Ok(Err(error.to_string())),
     };
     let options = ScanOptions {

@@ -100,6 +100,7 @@ impl Listing<'_> {
             spill_directory: self.run.repository.spill_dir()?,
             memory,
             inode_key: self.digests_of(view)?.inode_key(),
+            with_atime: self.run.draft.atimes,
         })
     }
 
@@ -246,7 +247,8 @@ impl Listing<'_> {
 
     /// The parent's view, if it is whole.
     fn before(&self, source: &ImageSource, name: &Bytes) -> Option<ImageView> {
-        if !self.parent.is_reusable_whole() {
+        let says_the_same = self.parent.atimes == self.run.draft.atimes;
+        if !self.parent.is_reusable_whole() || !says_the_same {
             return None;
         }
         let row = self

@@ -2,8 +2,10 @@
 //! reading.
 //!
 //! Eight bytes an inode, SipHash-2-4 with a key that nobody else has and of this file system alone,
-//! of all its bytes but those that reading a file changes. In an unnamed file, number (8 bytes) and
-//! digest (8), in the order in which the tables are read; in memory are 64 bytes for each piece.
+//! of all its bytes but those that reading a file changes. Where rows have access times these are
+//! digested, too, with another key: neither kind of digest is taken for the other. In an unnamed
+//! file, number (8 bytes) and digest (8), in the order in which the tables are read; in memory are
+//! 64 bytes for each piece.
 
 use super::append::Appender;
 use super::piece_places::PiecePlaces;
@@ -33,7 +35,7 @@ pub(super) fn digest_of(
 ) -> u64 {
     scratch.clear();
     scratch.extend_from_slice(raw);
-    image.tables().forget_atime(scratch);
+    image.tables().forget_reading(scratch, image.atime());
     // All inodes of a file system are of one length, and end in zeros.
     scratch.truncate(used_bytes(scratch));
     sip_hash_2_4(key, [&number.to_le_bytes(), scratch])

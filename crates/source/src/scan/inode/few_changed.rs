@@ -109,7 +109,7 @@ impl FewChanged {
             packed: inode.packed.clone(),
         };
         let made = (maker.inode_of(&mut child))
-            .and_then(|inode| Maker::entry_of(path, name.clone(), &inode));
+            .and_then(|inode| maker.entry_of(path, name.clone(), &inode));
         let place = EntryPlace::Image(ImageInode {
             image: self.image.clone(),
             number: inode.number,

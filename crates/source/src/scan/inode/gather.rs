@@ -11,6 +11,7 @@ use super::join::join;
 use super::tables::read_tables;
 use super::tree::Tree;
 use crate::image::Image;
+use crate::scan::Atime;
 use bale_format::entry::Time;
 use bale_format::snapshot::Totals;
 use bale_pipeline::spill::Spill;
@@ -119,7 +120,9 @@ impl Gathered {
         tables_unchanged: Option<&dyn Fn(&TablesState) -> bool>,
     ) -> io::Result<Gather> {
         let facts = image.facts();
-        let key = key_of_filesystem(key, &facts.uuid, &facts.inode_context);
+        let mut context = facts.inode_context.to_vec();
+        context.extend((image.atime() == Atime::Taken).then_some(WITH_ATIMES));
+        let key = key_of_filesystem(key, &facts.uuid, &context);
         let mut faults = Faults::default();
         let mut parent_digests = parent_digests;
         let mut read = || {
@@ -223,6 +226,9 @@ impl Gathered {
         super::second_look::changed_inodes(image, digests, &self.key, t0, logged, changed_max)
     }
 }
+
+/// Behind the numbers of a file system, in the key of digests that access times are part of.
+const WITH_ATIMES: u32 = 1;
 
 /// One mount point may show one part of a file system today and another tomorrow.
 fn digest_of_part(digest: &[u8; 32], inside: &Path) -> [u8; 32] {

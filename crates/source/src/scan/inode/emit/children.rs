@@ -1,6 +1,5 @@
 //! Children of a directory, out of the tree.
 
-use super::make::Maker;
 use super::order::{ListedChildren, Order, RestOfChildren};
 use crate::image::{ImageInode, OpenedAs};
 use crate::scan::directory::Directory;
@@ -164,7 +163,7 @@ impl Order {
         inode: Result<Inode, String>,
     ) -> Option<(Entry, Inode)> {
         let made = inode.and_then(|inode| {
-            let entry = Maker::entry_of(path, name.clone(), &inode)?;
+            let entry = self.maker.entry_of(path, name.clone(), &inode)?;
             Ok((entry, inode))
         });
         match made {

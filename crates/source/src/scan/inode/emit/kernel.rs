@@ -3,7 +3,7 @@
 
 use super::order::{ListedChildren, Order, OrderItem, RestOfChildren};
 use super::{IMAGE_DEVICE, amend};
-use crate::image::{EntryPlace, ImageInode, OpenedAs, set_stat};
+use crate::image::{EntryPlace, ImageInode, OpenedAs};
 use crate::scan::directory::Directory;
 use crate::scan::identity::Identity;
 use crate::scan::inode::tree::Child;
@@ -160,7 +160,7 @@ impl Order {
         let raw = content.read_inode(number).map_err(io::Error::other)?;
         let inode = content.decode(number, &raw).map_err(io::Error::other)?;
         let mut entry = Entry::new(parent, name, Kind::Directory);
-        set_stat(&mut entry, &inode);
+        self.image.set_stat(&mut entry, &inode);
         entry.filesystem = self.own;
         let mut packed = Vec::new();
         crate::image::pack_inode(&raw, &mut packed);

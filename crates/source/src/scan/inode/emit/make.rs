@@ -4,7 +4,7 @@ use super::amend;
 use super::order::{ListedChildren, Order, OrderItem, SomeChildren, UnchangedRun};
 use super::unchanged::UnchangedChildren;
 use crate::image::{
-    EntryPlace, Extents, Image, ImageInode, OpenedAs, pack_inode, set_stat, time_of, unpack_inode,
+    EntryPlace, Extents, Image, ImageInode, OpenedAs, pack_inode, time_of, unpack_inode,
 };
 use crate::scan::directory::Directory;
 use crate::scan::inode::tree::{Child, Marks};
@@ -229,6 +229,7 @@ impl Maker {
 
     /// Its number of file system is not set.
     pub(in crate::scan::inode) fn entry_of(
+        &self,
         path: &Bytes,
         name: Bytes,
         inode: &Inode,
@@ -237,7 +238,7 @@ impl Maker {
             return Err("unknown file type".to_owned());
         };
         let mut entry = Entry::new(path.clone(), name, kind);
-        set_stat(&mut entry, inode);
+        self.image.set_stat(&mut entry, inode);
         Ok(entry)
     }
 
@@ -248,7 +249,7 @@ impl Maker {
         mut child: Child,
     ) -> Result<(Entry, EntryPlace), String> {
         let inode = self.inode_of(&mut child)?;
-        let mut entry = Maker::entry_of(path, child.name, &inode)?;
+        let mut entry = self.entry_of(path, child.name, &inode)?;
         let place = self.place_of(directory, &mut entry, &inode, child.packed);
         Ok((entry, place))
     }

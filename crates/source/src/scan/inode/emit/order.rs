@@ -14,7 +14,7 @@ use crate::scan::names::{Names, SortedNames};
 use crate::scan::pending::{ChildrenReach, Overflow, Pending};
 use crate::scan::sources::Sources;
 use crate::scan::stat::{Rules, reach_of_node};
-use crate::scan::statx::{entry_of, mount_of, stat_at, stay_of};
+use crate::scan::statx::{entry_of, mount_of, stat_row_at, stay_of};
 use crate::scan::vanished::{Lost, Unfound};
 use crate::scan::{
     BATCH_ENTRIES_MAX, Batch, DIRECTORY_FDS_MAX, EntryPlaces, ScanItem, ScanProblem,
@@ -191,9 +191,10 @@ impl Order {
     ) -> io::Result<Order> {
         let handles = context.handles.clone();
         let cache = FdCache::with_handles(DIRECTORY_FDS_MAX, Grafts::default(), handles);
-        let stat = stat_at(CWD, c"/")?;
+        let atime = gathered.image.atime();
+        let stat = stat_row_at(CWD, c"/", atime)?;
         let directory = Directory::root(&cache, identity_of(&stat));
-        let mut entry = entry_of(Bytes::new(), Bytes::new(), &stat)
+        let mut entry = entry_of(Bytes::new(), Bytes::new(), &stat, atime)
             .ok_or_else(|| io::Error::other("the root is of no known type"))?;
         let fd = directory.open()?;
         let (device, mount) = (directory.identity().device, mount_of(&stat));
@@ -241,6 +242,7 @@ impl Order {
             filesystems,
             one_file_system: emit_options.one_file_system,
             left_out: emit_options.left_out.clone(),
+            atime: gathered.image.atime(),
             stat_access: !rustix::process::geteuid().is_root(),
         };
         let maker = Maker {

@@ -12,7 +12,7 @@ use crate::image::{EntryPlace, Image, OpenedAs};
 use crate::scan::ScanProblem;
 use crate::scan::directory::Directory;
 use crate::scan::inode::tree::{Child, Marks};
-use crate::scan::statx::{entry_of, stat_at};
+use crate::scan::statx::{entry_of, stat_row_at};
 use bale_format::entry::{Entry, Kind, Time};
 use bytes::Bytes;
 use std::ffi::CString;
@@ -99,12 +99,13 @@ impl UnchangedChildren {
         let stat = match self
             .directory
             .open()
-            .and_then(|fd| Ok(stat_at(&fd, &name_with_nul)?))
+            .and_then(|fd| Ok(stat_row_at(&fd, &name_with_nul, self.image.atime())?))
         {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             stat => stat?,
         };
-        let entry = entry_of(self.path.clone(), Bytes::copy_from_slice(name), &stat);
+        let (path, name) = (self.path.clone(), Bytes::copy_from_slice(name));
+        let entry = entry_of(path, name, &stat, self.image.atime());
         let entry = entry.ok_or_else(|| io::Error::other("unknown file type"))?;
         let place = EntryPlace::Directory(self.directory.clone());
         Ok((entry.kind != Kind::Directory).then_some((entry, place)))
