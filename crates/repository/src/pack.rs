@@ -13,6 +13,7 @@ mod open_pack;
 mod open_packs;
 mod pace;
 mod plan;
+mod stored_before;
 mod uploads;
 mod verified;
 
@@ -269,7 +270,8 @@ impl ChunkWriter {
 
     /// So many bytes of a chunk that the repository has are wanted again.
     pub fn count_known(&self, id: &ChunkId, plain_bytes: u64) {
-        self.shared.count_known(id, plain_bytes);
+        let shared = &self.shared;
+        shared.stored_before.count(&shared.index, id, plain_bytes);
     }
 
     /// Waits for everything submitted, publishes all open packs, and names them in the index.

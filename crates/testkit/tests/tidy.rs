@@ -250,6 +250,7 @@ fn the_time_is_told_by_the_clock() {
 fn tests_that_mount_in_a_namespace_have_a_program_of_their_own() {
     let alone = [
         "cli/tests/guide.rs",
+        "cli/tests/mount_by_user.rs",
         "cli/tests/root_without_home.rs",
         "engine/tests/no_device_nodes.rs",
         "testkit/tests/tidy.rs",

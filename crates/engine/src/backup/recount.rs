@@ -25,9 +25,9 @@ impl Class {
     }
 }
 
-/// The same file, and a row that says it otherwise: RACY differs between runs, to read a file is not
-/// to change it, and the same bytes, by their hash, are in another chunk, because theirs is gone or
-/// little used.
+/// The same file, and a row that says it otherwise: RACY differs between runs, to read a file is
+/// not to change it, and the same bytes, by their hash, are in another chunk, because theirs is
+/// gone or little used.
 fn is_no_change(old: &Entry, new: &Entry) -> bool {
     let is_all_else_equal = || {
         *new == Entry {

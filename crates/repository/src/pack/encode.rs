@@ -8,6 +8,7 @@
 use super::jobs::Jobs;
 use super::open_pack::{OpenPack, Published};
 use super::open_packs::OpenPacks;
+use super::stored_before::StoredBefore;
 use super::uploads::{Uploaded, Uploads};
 use super::verified::Verified;
 use super::{
@@ -33,7 +34,7 @@ const LOOKED_AT_MAX: usize = 256;
 /// Shared by the threads of one `ChunkWriter`.
 pub(super) struct EncoderShared {
     pub(super) repository: Arc<Repository>,
-    index: Arc<ChunkIndex>,
+    pub(super) index: Arc<ChunkIndex>,
     pub(super) options: WriterOptions,
     /// What was read and opened; `None`: the index is believed.
     verified: Option<Verified>,
@@ -57,7 +58,7 @@ pub(super) struct EncoderShared {
     chunks_new: AtomicU64,
     chunks_known: AtomicU64,
     bytes_stored: AtomicU64,
-    bytes_stored_before: AtomicU64,
+    pub(super) stored_before: StoredBefore,
 }
 
 impl EncoderShared {
@@ -90,7 +91,7 @@ impl EncoderShared {
             chunks_new: AtomicU64::new(0),
             chunks_known: AtomicU64::new(0),
             bytes_stored: AtomicU64::new(0),
-            bytes_stored_before: AtomicU64::new(0),
+            stored_before: StoredBefore::new(),
         })
     }
 
@@ -120,21 +121,10 @@ impl EncoderShared {
         let is_relied_on = self.verified.is_none() && self.rely_on_indexed(id);
         if is_relied_on || !lock(&self.stored).insert(*id) {
             self.chunks_known.fetch_add(1, Ordering::Relaxed);
-            self.count_known(id, u64::MAX);
+            self.stored_before.count(&self.index, id, u64::MAX);
             return false;
         }
         true
-    }
-
-    /// Of a chunk that this run stored, nothing: it is counted as it is stored.
-    pub(super) fn count_known(&self, id: &ChunkId, plain_bytes: u64) {
-        let Some(place) = self.index.any(id) else {
-            return;
-        };
-        let (plain, sealed) = (place.chunk.plain_bytes.max(1), place.chunk.sealed_bytes);
-        let part = plain_bytes.min(u64::from(plain));
-        let bytes = part * u64::from(sealed) / u64::from(plain);
-        (self.bytes_stored_before).fetch_add(bytes, Ordering::Relaxed);
     }
 
     pub(super) fn rely_on(&self, id: &ChunkId) -> bool {
@@ -269,7 +259,7 @@ impl EncoderShared {
             chunks_new: self.chunks_new.load(Ordering::Relaxed),
             chunks_known: self.chunks_known.load(Ordering::Relaxed),
             bytes_stored: self.bytes_stored.load(Ordering::Relaxed),
-            bytes_stored_before: self.bytes_stored_before.load(Ordering::Relaxed),
+            bytes_stored_before: self.stored_before.bytes(),
         }
     }
 
