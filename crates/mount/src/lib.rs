@@ -26,7 +26,6 @@ mod piece_windows;
 mod problems;
 mod pusher;
 mod recent_places;
-mod segments_ahead;
 mod session;
 mod shown;
 mod snapshot_names;

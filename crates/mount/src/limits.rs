@@ -78,9 +78,6 @@ pub const fn segments_bytes(memory: &MemoryPlan) -> usize {
     memory.share_from(SEGMENTS_BYTES_LEAST, SEGMENTS_BYTES)
 }
 
-/// With less, none is decoded before it is needed: it would take the place of one that is.
-pub(crate) const SEGMENTS_BYTES_FOR_AHEAD: usize = SEGMENTS_BYTES / 4 * 3;
-
 /// What a mount takes at most, beside its chunks (`bale_restore::image_reader`) and their reading.
 pub const fn memory_bytes(memory: &MemoryPlan) -> usize {
     segments_bytes(memory)

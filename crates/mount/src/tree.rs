@@ -17,7 +17,6 @@ use crate::numbers::{MountNode, SnapshotNumber, shown_of_group};
 use crate::open_catalogs::{OpenCatalog, OpenCatalogs};
 use crate::problems::{MountProblem, MountProblems};
 use crate::recent_places::{RecentPlace, RecentPlaces};
-use crate::segments_ahead::SegmentsAhead;
 use crate::shown::{ShownSnapshot, ShownSnapshots};
 use crate::store::{SnapshotStore, StoreTrouble};
 use crate::tree_error::TreeError;
@@ -50,8 +49,7 @@ pub struct ListedNode<'a> {
 /// Used by many threads at once.
 pub struct SnapshotTree {
     shown: ShownSnapshots,
-    catalogs: Arc<OpenCatalogs>,
-    segments: SegmentsAhead,
+    catalogs: OpenCatalogs,
     contents: TreeContents,
     recent: RecentPlaces,
     groups: LinkGroups,
@@ -78,11 +76,9 @@ impl SnapshotTree {
     ) -> std::result::Result<SnapshotTree, StoreTrouble> {
         let problems = Arc::new(MountProblems::default());
         let chunks = CachedChunks::start(source.clone(), memory)?;
-        let catalogs = Arc::new(OpenCatalogs::new(store.clone()));
         Ok(SnapshotTree {
-            segments: SegmentsAhead::start(&catalogs, memory)?,
-            shown: ShownSnapshots::open(store, problems.clone())?,
-            catalogs,
+            shown: ShownSnapshots::open(store.clone(), problems.clone())?,
+            catalogs: OpenCatalogs::new(store),
             contents: TreeContents::new(source, chunks),
             recent: RecentPlaces::new(memory),
             groups: LinkGroups::default(),
@@ -330,10 +326,8 @@ impl SnapshotTree {
                 Some(last.ok_or(TreeError::Gone)?.name)
             }
         };
-        let mut last = None;
         for row in catalog.rows.list_behind(path, behind.as_deref()) {
             let (number, row) = row.map_err(unlisted)?;
-            last = Some(number);
             let attributes = self.listed_attributes(snapshot, number, &row)?;
             let listed = ListedNode {
                 name: &row.name,
@@ -343,10 +337,6 @@ impl SnapshotTree {
             if !add(&listed) {
                 break;
             }
-        }
-        if let Some(last) = last {
-            let next = catalog.rows.next_segment(last);
-            self.segments.listed(snapshot, last, next);
         }
         Ok(())
     }

@@ -105,24 +105,6 @@ impl NumberedCatalog {
         Ok(contents)
     }
 
-    /// Of a row in the second half of its segment, the number of the first row of the next one of
-    /// its layer, which is where whoever reads in order comes next.
-    pub fn next_segment(&self, number: RowNumber) -> Option<RowNumber> {
-        let place = self.place(number)?;
-        let segments = &self.reader.layers()[place.layer].segments;
-        let is_late = place.row * 2 >= segments[place.segment].rows as usize;
-        let next = self.firsts[place.layer].get(place.segment + 1)?;
-        is_late.then_some(RowNumber(*next))
-    }
-
-    /// Has the segment of a row at hand, if its source keeps decoded ones.
-    pub fn decode_ahead(&self, number: RowNumber) -> Result<()> {
-        match self.place(number) {
-            Some(place) => self.load(place).map(drop),
-            None => Ok(()),
-        }
-    }
-
     fn load(&self, place: RowPlace) -> Result<LoadedSegment> {
         let reference = &self.reader.layers()[place.layer].segments[place.segment];
         load(self.reader.source(), reference, &KeyRange::all())
