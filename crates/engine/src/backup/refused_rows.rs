@@ -61,6 +61,7 @@ mod tests {
     use bale_pipeline::monitor::Recorder;
     use bale_repository::catalog::{CatalogReader, CatalogWriter, KeyRange};
     use bale_repository::pack::ChunkWriter;
+    use bale_repository::pack::WriterCounts;
     use bale_source::read::SmallReader;
     use std::collections::BTreeMap;
     use std::sync::Arc;
@@ -97,7 +98,10 @@ mod tests {
         let catalog = CatalogReader::open(repository.segment_source(), layers).unwrap();
         let rows = catalog.rows(KeyRange::all()).map(|row| row.unwrap());
         let problems = recorder.problems.lock().unwrap();
-        assert_eq!(tally.counts(0).problems, problems.len() as u64);
+        assert_eq!(
+            tally.counts(WriterCounts::default()).problems,
+            problems.len() as u64
+        );
         let problems = problems.iter().map(|problem| {
             assert_eq!(problem.action, "store");
             (problem.path.clone(), problem.text.clone())

@@ -446,7 +446,7 @@ mod tests {
         let recorder = Recorder::default();
         let tally = Tally::new(&recorder, &Parent::none(), Totals::default());
         work(&tally);
-        let problems = tally.counts(0).problems;
+        let problems = tally.counts(WriterCounts::default()).problems;
         let reported = recorder.problems.lock().unwrap();
         (
             reported

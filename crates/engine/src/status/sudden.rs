@@ -528,6 +528,7 @@ mod tests {
             changed: u64::MAX,
             read: u64::MAX / MIB,
             stored: u64::MAX / MIB,
+            before: 0,
         };
         let none = Run {
             files: 0,
@@ -535,6 +536,7 @@ mod tests {
             changed: 0,
             read: 0,
             stored: 0,
+            before: 0,
         };
         for last in [wild, none, ENCRYPTED] {
             for usual in [wild, none] {

@@ -382,7 +382,7 @@ impl EncoderShared {
         }
         let packs = std::mem::take(&mut *published);
         drop(published);
-        // Of packs that are in a segment, only now.
+        // Of packs in a segment only now.
         if let Err(error) = self.repository.settle() {
             // Those of segments that were closed before are durable: `name_durable`.
             lock(&self.published).extend(packs);
@@ -396,8 +396,7 @@ impl EncoderShared {
             return Ok(NamedPacks::default());
         }
         let named = self.repository.name_packs(packs)?;
-        let bytes = named.index_bytes();
-        self.bytes_stored.fetch_add(bytes, Ordering::Relaxed);
+        (self.bytes_stored).fetch_add(named.index_bytes(), Ordering::Relaxed);
         Ok(named)
     }
 }
