@@ -19,12 +19,13 @@ use std::process::{Command, Stdio};
 
 /// Blocks of commands on all pages that are not run, and why. One more is a promise less: say in
 /// the commit why it cannot be tried.
-const NOT_RUN: [(&str, usize); 8] = [
+const NOT_RUN: [(&str, usize); 9] = [
     ("build", 2),
     ("cloud", 4),
     ("device", 4),
     ("hypervisor", 3),
     ("package", 2),
+    ("profile", 1),
     ("program", 2),
     ("server", 4),
     ("systemd", 2),

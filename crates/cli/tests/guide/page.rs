@@ -8,12 +8,13 @@
 use std::path::Path;
 
 /// Why commands cannot be tried in a test.
-pub const REASONS: [&str; 8] = [
+pub const REASONS: [&str; 9] = [
     "build",      // compiles Bale, for minutes
     "cloud",      // an account of a provider
     "device",     // a disk, a partition or a volume to spare
     "hypervisor", // a machine that runs in one
     "package",    // installs packages on the machine
+    "profile",    // judges the profiles of the machine: their tests have machines of their own
     "program",    // another program that must be there and set up
     "server",     // another machine
     "systemd",    // a machine that systemd runs
