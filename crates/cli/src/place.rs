@@ -243,7 +243,7 @@ pub fn in_use(global: &Global) -> Vec<PathBuf> {
     paths.extend(named_directory(global));
     paths.extend(cold::cold_directory(global));
     paths.extend(secrets::files(global));
-    paths.extend(cache::cache_dir(global).ok());
+    paths.extend(cache::cache_dirs(global));
     if let Ok(own) = own() {
         paths.extend([own.repository, own.key_file]);
     }
@@ -266,7 +266,7 @@ pub fn repositories(global: &Global) -> Vec<PathBuf> {
 /// files that open it. The key of another repository is worth a backup.
 pub fn works_with(global: &Global) -> Result<Vec<PathBuf>> {
     let mut paths = secrets::files(global);
-    paths.extend(cache::cache_dir(global).ok());
+    paths.extend(cache::cache_dirs(global));
     paths.extend(cold::cold_directory(global));
     match named(global)? {
         Some(location) => paths.extend(location.into_directory()),

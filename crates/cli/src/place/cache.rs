@@ -11,7 +11,7 @@ use anyhow::Result;
 use bale_repository::error::Error;
 use bale_repository::metadata_cache::METADATA_CACHE_BYTES;
 use bale_repository::repository::{CacheOptions, Repository, try_cache_dir};
-use std::io::ErrorKind::{QuotaExceeded, StorageFull};
+use std::io::ErrorKind::{QuotaExceeded, ReadOnlyFilesystem, StorageFull};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 
@@ -35,7 +35,7 @@ pub fn cache_dir(global: &Global) -> Result<PathBuf> {
     temporary()
 }
 
-/// The directory that somebody asked for: if it is no good, he wants to know.
+/// The directory that somebody asked for: if it makes no sense, he wants to know.
 fn named_cache_dir(global: &Global) -> Result<Option<PathBuf>> {
     Ok(match &global.cache_dir {
         Some(dir) => Some(dir.clone()),
@@ -43,11 +43,20 @@ fn named_cache_dir(global: &Global) -> Result<Option<PathBuf>> {
     })
 }
 
-/// A cache that somebody named and that is refused ends the command, before anything is done.
+/// Directories of caches that this process uses: what stands in for one that was named is a second.
+pub fn cache_dirs(global: &Global) -> Vec<PathBuf> {
+    let stand_in = temporary_cache::DIR.get().cloned();
+    cache_dir(global).ok().into_iter().chain(stand_in).collect()
+}
+
+/// A cache that somebody named and that makes no sense ends the command, before anything is done.
 pub fn require_named(global: &Global) -> Result<()> {
-    match named_cache_dir(global)? {
-        Some(dir) => end_unless_full(try_cache_dir(&of_no_repository(&dir))),
-        None => Ok(()),
+    let Some(dir) = named_cache_dir(global)? else {
+        return Ok(());
+    };
+    match try_cache_dir(&of_no_repository(&dir)) {
+        Err(refused) if !may_pass(&refused) => Err(refused.into()),
+        _ => Ok(()),
     }
 }
 
@@ -57,28 +66,26 @@ fn of_no_repository(dir: &Path) -> PathBuf {
     dir.join("spill")
 }
 
-/// What needs no room there is done on a full disk, too; what does says so itself.
-fn end_unless_full(tried: bale_repository::error::Result<()>) -> Result<()> {
-    match tried {
-        Err(Error::Local { source, .. })
-            if matches!(source.kind(), StorageFull | QuotaExceeded) =>
-        {
-            Ok(())
-        }
-        tried => Ok(tried?),
-    }
+/// Is nothing wrong with the name, and the file system just does not take anything now?
+fn may_pass(refused: &Error) -> bool {
+    let Error::Local { source, .. } = refused else {
+        return false;
+    };
+    matches!(
+        source.kind(),
+        StorageFull | QuotaExceeded | ReadOnlyFilesystem
+    )
 }
 
-/// Lets a repository use a temporary cache if it cannot use the one that nobody named: that costs
-/// time and no work.
+/// Lets a repository use a temporary cache if it cannot use the one that nobody named, or the one
+/// that was named on a file system that takes nothing now: that costs time and no work.
 pub fn use_what_works(global: &Global, repository: &mut Repository) -> Result<()> {
-    if named_cache_dir(global)?.is_some() {
-        return end_unless_full(repository.try_cache());
-    }
-    let refused = match repository.try_cache() {
-        Ok(()) => return Ok(()),
-        Err(error) => error,
+    let Err(refused) = repository.try_cache() else {
+        return Ok(());
     };
+    if named_cache_dir(global)?.is_some() && !may_pass(&refused) {
+        return Err(refused.into());
+    }
     let Some(dir) = stand_in() else {
         // Who only reads needs none, and who needs one says why there is none.
         return Ok(());
@@ -121,10 +128,8 @@ pub fn writable_cache_dir(global: &Global) -> Result<PathBuf> {
     match try_cache_dir(&dir) {
         Ok(()) => Ok(dir),
         Err(refused) => {
-            let stand_in = match named_cache_dir(global)? {
-                Some(_) => None,
-                None => stand_in(),
-            };
+            let is_final = named_cache_dir(global)?.is_some() && !may_pass(&refused);
+            let stand_in = if is_final { None } else { stand_in() };
             let Some(dir) = stand_in else {
                 return Err(refused.into());
             };

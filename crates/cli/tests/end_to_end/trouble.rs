@@ -375,6 +375,46 @@ fn without_a_place_for_a_cache_every_command_says_so_and_works() {
     assert!(!elsewhere.err.contains("warning"), "{elsewhere}");
 }
 
+/// RES-02: the same of a cache that was named, where its file system takes nothing now.
+#[test]
+fn a_named_cache_on_a_full_or_read_only_file_system_stops_nothing() {
+    let bench = Bench::new();
+    if !is_root() {
+        return skipped("mounting needs root");
+    }
+    bench.write("source/a", "a");
+    bench.sh("echo secret > pw; mkdir disk");
+    bench.mounting_sh(&format!(
+        "export BALE_REPOSITORY=$PWD/repo BALE_PASSWORD_FILE=$PWD/pw BALE_CACHE_DIR=$PWD/disk/c
+        mount -t tmpfs -o size=1M tmpfs disk; {0} init -q; {0} backup source -q
+        try() {{
+            state=$1; shift; code=0; {0} \"$@\" > said 2>&1 || code=$?
+            warned=$(grep -c 'disk/c.*Continuing with a temporary cache' said || true)
+            echo $state $1 $code $warned >> codes; echo \"$@:\" >> all; cat said >> all
+        }}
+        every() {{
+            for words in 'backup source' snapshots 'ls latest' 'dump latest:/' 'check --read-data' \
+                \"restore latest --target out$1\" 'scan source'; do try $1 $words; done
+            try $1 init -r new$1
+        }}
+        head -c 2000000 /dev/zero > disk/full || true; every full
+        mount -o remount,ro disk; every read-only
+        umount disk; mount -t tmpfs -o ro tmpfs disk; every unmade
+        umount disk; echo > disk/c; try file snapshots
+        {0} snapshots --json --cache-dir elsewhere > listed",
+        binary().display()
+    ));
+    let read = |name: &str| std::fs::read_to_string(bench.path(name)).unwrap();
+    for line in read("codes").lines() {
+        let is_nonsense = line.starts_with("file");
+        let ends_well = line.ends_with(" 0 1") && !is_nonsense;
+        let is_refused = line.ends_with(" 1 0") && is_nonsense;
+        assert!(ends_well || is_refused, "{line}: {}", read("all"));
+    }
+    assert_eq!(read("codes").lines().count(), 25);
+    assert_eq!(read("listed").matches("\"type\":\"snapshot\"").count(), 4);
+}
+
 #[test]
 fn an_interrupted_first_backup_is_listed_and_the_next_one_completes() {
     let (bench, record) = interrupted_backup(|bench| {
