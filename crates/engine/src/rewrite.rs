@@ -14,12 +14,14 @@
 //! ```
 //!
 //! In memory: 48 bytes for each distinct segment, 64 for each bundle that holds something that was
-//! excluded; what stays of the bundles is sorted on disk.
+//! excluded, 48 for each excluded content, of the first million; what stays of the bundles is
+//! sorted on disk.
 
 mod bundles;
 mod catalogs;
 mod excluded;
 mod look;
+mod other_names;
 
 use crate::heartbeat::Heartbeat;
 use crate::relied::{store_lost_again, take_back};
@@ -35,6 +37,7 @@ use bundles::NewBundles;
 use catalogs::NewCatalogs;
 use excluded::Excluded;
 use look::Look;
+pub use other_names::{OTHER_NAMES_MAX, OtherNames};
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -93,6 +96,8 @@ pub struct Rewritten {
     /// Snapshots and unfinished runs that hold some of it still, and were not chosen or hold
     /// images.
     pub held_by: Vec<ObjectId>,
+    /// Names, of all these snapshots, that do not match and have some of it still.
+    pub other_names: OtherNames,
 }
 
 /// Rewrites snapshots; `others` are all other snapshots and unfinished runs, which may hold the
@@ -118,6 +123,7 @@ pub fn rewrite(
         snapshots: Vec::new(),
         bundles: look.tainted() as u64,
         held_by: look.held_by(chosen, others),
+        other_names: look.other_names(),
         ..Rewritten::default()
     };
     for (id, snapshot) in chosen {

@@ -318,6 +318,12 @@ impl Segment {
         }
     }
 
+    /// The hash of the content of one of the decoded rows, if it has one.
+    pub fn content_hash(&self, row: usize) -> Option<[u8; 16]> {
+        let row = row - self.rows.start;
+        self.content_hash.get(row).try_into().ok()
+    }
+
     /// When one of the decoded rows was last accessed, if that is stored.
     pub fn atime(&self, row: usize) -> Option<Time> {
         self.atimes.as_ref()?.get(row - self.rows.start)

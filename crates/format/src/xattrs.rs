@@ -20,6 +20,10 @@ pub struct Xattr {
     pub value: Vec<u8>,
 }
 
+/// Access control lists in the form that XFS stores them in, which Linux lists once more beside
+/// their common names. They are in no set: who reads or compares what is listed leaves them out.
+pub const LISTED_TWICE: [&[u8]; 2] = [b"trusted.SGI_ACL_FILE", b"trusted.SGI_ACL_DEFAULT"];
+
 /// Sorts by name and encodes: equal sets give equal bytes.
 pub fn encode_xattrs(attributes: &mut [Xattr]) -> Result<Vec<u8>, FormatError> {
     attributes.sort_unstable();

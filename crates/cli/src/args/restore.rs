@@ -45,7 +45,7 @@ pub struct Restore {
     #[command(flatten)]
     pub select: Pick,
     /// Only what matches; patterns are of paths below the ADDRESS: of latest:/home/me, /mail is
-    /// /home/me/mail. One that matches nothing ends with exit code 3
+    /// /home/me/mail. One that matches nothing ends with exit code 3; if all match nothing, with 1
     #[arg(short, long, value_name = "PATTERN")]
     pub include: Vec<String>,
     /// Leave out what matches, the same way

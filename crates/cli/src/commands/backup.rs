@@ -65,7 +65,7 @@ pub fn run(global: &Global, options: &Backup) -> Result<i32> {
         None => Vec::new(),
     };
     let is_snapshot = options.snapshot_command.is_some();
-    note_links(&sources, &console);
+    note_links(global, &sources, &console);
     let works_with = place::works_with(global)?;
     let scan = look::scan_options(&options.look, filter, repository.spill_dir()?);
     let scan = ScanOptions {
@@ -217,15 +217,22 @@ fn recorded_time(text: &str, repository: &Repository) -> Result<Time> {
 }
 
 /// Of a link only the link is stored, which may not be what was meant.
-fn note_links(sources: &Sources, console: &Console) {
-    for (link, place) in sources.links_to_directories() {
-        console.note(&format!(
+fn note_links(global: &Global, sources: &Sources, console: &Console) {
+    let links = sources.links_to_directories();
+    // A backup of nothing else is a mistake, and one that nobody sees is made every night.
+    let is_all = links.len() == sources.paths().len();
+    for (link, place) in links {
+        let text = format!(
             "{} is a link to a directory, and only the link is backed up: write {}/ or {} for what \
              is in it",
             link.display(),
             link.display(),
             place.display()
-        ));
+        );
+        match is_all && global.quiet && !global.json {
+            true => report!("bale: {}", output::escape(text.as_bytes())),
+            false => console.note(&text),
+        }
     }
 }
 

@@ -9,7 +9,8 @@ use crate::times::local_time;
 use crate::{output, place, sizes};
 use anyhow::{Result, bail};
 use bale_engine::rewrite::{
-    self as engine, RewriteOptions, Rewritten, RewrittenSnapshot, SnapshotFate,
+    self as engine, OTHER_NAMES_MAX, OtherNames, RewriteOptions, Rewritten, RewrittenSnapshot,
+    SnapshotFate,
 };
 use bale_format::ObjectId;
 use bale_pipeline::filter::{FilterOptions, Pattern};
@@ -38,10 +39,12 @@ pub fn run(global: &Global, options: &Rewrite) -> Result<i32> {
     for (named, one) in chosen.iter().zip(&rewritten.snapshots) {
         print(global, rewritten.is_old_removed, named, one);
     }
+    print_other_names(global, &rewritten.other_names);
     summary(global, options, &rewritten);
     let holds_images = |one: &RewrittenSnapshot| one.fate == SnapshotFate::HoldsImages;
     let is_incomplete = chosen.is_empty()
         || rewritten.bundles_unreadable > 0
+        || !rewritten.other_names.linked.is_empty()
         || rewritten.snapshots.iter().any(holds_images);
     Ok(match is_incomplete {
         true => exit::INCOMPLETE,
@@ -158,6 +161,30 @@ fn print(global: &Global, is_old_removed: bool, (id, snapshot): &Named, one: &Re
     output::line(&format!("{short}  {time}  {what}: {fate}"));
 }
 
+/// What has the content still: that it is known, even if nothing else is wanted.
+fn print_other_names(global: &Global, other: &OtherNames) {
+    for (names, is_same_file) in [(&other.linked, true), (&other.equal, false)] {
+        for name in names {
+            let path = [b"/", &name[..]].concat();
+            if global.json {
+                let mut object = json!({"type": "other_name", "is_same_file": is_same_file});
+                output::put_path(&mut object, "path", &path);
+                output::object(&object);
+            } else if is_same_file {
+                report!(
+                    "bale: {} stays, a further name of a file that is excluded",
+                    output::escape(&path)
+                );
+            } else if !global.quiet {
+                report!(
+                    "bale: {} stays, and its content is that of a file that is excluded",
+                    output::escape(&path)
+                );
+            }
+        }
+    }
+}
+
 fn summary(global: &Global, options: &Rewrite, rewritten: &Rewritten) {
     let count = |is_meant: fn(&SnapshotFate) -> bool| {
         let fates = rewritten.snapshots.iter().map(|one| &one.fate);
@@ -177,7 +204,10 @@ fn summary(global: &Global, options: &Rewrite, rewritten: &Rewritten) {
             "unchanged": count(|fate| matches!(fate, SnapshotFate::Unchanged)),
             "holds_images": count(|fate| matches!(fate, SnapshotFate::HoldsImages)),
             "bundles": rewritten.bundles, "bundles_unreadable": rewritten.bundles_unreadable,
-            "bytes_stored": rewritten.bytes_stored, "held_by": held_by, "next": steps,
+            "bytes_stored": rewritten.bytes_stored, "held_by": held_by,
+            "other_names": rewritten.other_names.linked.len(),
+            "same_content": rewritten.other_names.equal.len(),
+            "has_more_names": rewritten.other_names.has_more, "next": steps,
         }));
     }
     if global.quiet {
@@ -252,6 +282,7 @@ fn steps(options: &Rewrite, rewritten: &Rewritten, made: u64) -> Vec<String> {
             list(held)
         ));
     }
+    steps.extend(step_of_names(&rewritten.other_names));
     steps.push(
         "bale prune --repack-below 100, and the same again once its grace period is over (a day)"
             .to_owned(),
@@ -265,4 +296,24 @@ fn steps(options: &Rewrite, rewritten: &Rewritten, made: u64) -> Vec<String> {
         "leave it out of backups, too (--exclude), or the next one stores it again".to_owned(),
     );
     steps
+}
+
+/// While a name stays, its bytes do.
+fn step_of_names(other: &OtherNames) -> Option<String> {
+    let (linked, equal) = (other.linked.len() as u64, other.equal.len() as u64);
+    let more = match other.has_more {
+        true => format!(
+            ". There may be more: {OTHER_NAMES_MAX} are listed of each kind, and of a million \
+             contents; rewrite again with those excluded"
+        ),
+        false => String::new(),
+    };
+    (linked + equal > 0 || other.has_more).then(|| {
+        format!(
+            "exclude what has the same content, too: {} of files that were excluded and {} of \
+             others, named above{more}",
+            sizes::counted(linked, "further name"),
+            sizes::counted(equal, "name"),
+        )
+    })
 }

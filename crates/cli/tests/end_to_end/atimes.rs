@@ -156,7 +156,12 @@ fn without_the_option_nothing_is_stored_and_with_it_a_read_file_is_no_changed_on
         all()
     );
     assert_eq!(says_so(), true);
-    let diff = |more: &[&str]| run(&[&["diff", "--json", "latest~1", "latest"][..], more].concat());
+    // Others write in the directories above, meanwhile.
+    let (old, new) = (
+        format!("latest~1:{}", bench.source.display()),
+        bench.address(""),
+    );
+    let diff = |more: &[&str]| run(&[&["diff", "--json", &old, &new][..], more].concat());
     let summary = diff(&["--metadata"]).summary();
     for name in ["added", "removed", "changed", "metadata"] {
         assert_eq!(summary[name], 0, "one has none: {summary}");

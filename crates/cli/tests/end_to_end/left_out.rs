@@ -94,6 +94,10 @@ fn sources_that_are_missing_or_are_links_are_told_by_their_own_paths() {
     assert_eq!(paths, expected);
     let link = bench.ok(&["backup", "link"]);
     assert!(link.err.contains("is a link to a directory"), "{link}");
+    let quiet = bench.ok(&["backup", "link", "-q"]);
+    assert!(quiet.err.contains("is a link to a directory"), "{quiet}");
+    let beside = bench.ok(&["backup", "link", "source", "-q"]);
+    assert!(!beside.err.contains("is a link"), "{beside}");
     let followed = bench.ok(&["backup", "link/", "--json"]);
     assert!(!followed.text().contains("is a link"), "{followed}");
     assert_eq!(followed.summary()["files"], 1);

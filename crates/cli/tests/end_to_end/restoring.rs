@@ -440,3 +440,39 @@ fn a_dry_run_of_deleting_goes_on_where_a_directory_would_replace_something_else(
     bench.ok(&[&["restore"], &words[..]].concat());
     bench.sh("[ -f out/d/e/f ]; [ -f out/l/f ]; [ ! -L out/l ]; [ ! -e out/elsewhere ]");
 }
+
+/// XFS lists each access control list twice, and a backup has it once.
+#[test]
+fn access_control_lists_on_xfs_are_verified_and_differ_in_nothing() {
+    let bench = Bench::new();
+    let have = |tool: &str| {
+        let found = std::process::Command::new("which").arg(tool).output();
+        found.is_ok_and(|found| found.status.success())
+    };
+    if !crate::bench::is_root() || !have("mkfs.xfs") || !have("setfacl") {
+        return crate::bench::skipped("an XFS with access control lists needs root and its tools");
+    }
+    bench.sh(
+        "cd source; mkdir d; echo a > d/a; echo b > plain; setfacl -m u:12:rw d/a
+        setfacl -m u:12:rwx -m d:g:34:rx d; truncate -s 400M ../xfs.img; mkfs.xfs -q ../xfs.img",
+    );
+    bench.backup();
+    bench.sh("mkdir disk");
+    bench.mounting_sh(&format!(
+        "mount -o loop xfs.img disk; {0} restore {1} --target disk/out --verify
+        setfacl -m u:99:r disk/out/plain; setfacl -m u:99:r disk/out/d/a
+        code=0; {0} restore {1} --target disk/out --metadata-only > said 2>&1 || code=$?
+        echo $code > code; {0} restore {1} --target disk/out --verify > verified 2>&1
+        cd source; getfacl . d d/a plain > ../before; cd ../disk/out; getfacl . d d/a plain > ../../after",
+        crate::bench::binary().display(),
+        bench.address("")
+    ));
+    let read = |name: &str| std::fs::read_to_string(bench.path(name)).unwrap();
+    assert_eq!(read("code").trim(), "0", "{}", read("said"));
+    assert!(
+        read("verified").contains("0 differences"),
+        "{}",
+        read("verified")
+    );
+    assert_eq!(read("before"), read("after"));
+}

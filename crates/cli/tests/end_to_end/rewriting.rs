@@ -62,6 +62,57 @@ fn a_key_that_was_backed_up_is_taken_out_of_all_snapshots() {
     assert_eq!(again["next"], serde_json::json!([]));
 }
 
+/// Whoever takes a secret out learns where else it is.
+#[test]
+fn other_names_of_what_is_excluded_are_named() {
+    let bench = Bench::new();
+    bench.write("source/ssh/id_rsa", SECRET);
+    bench.sh(
+        "mkdir other; cp source/ssh/id_rsa other/unchosen; cd source; ln ssh/id_rsa linked
+        cp ssh/id_rsa copied; cp ssh/id_rsa also.pem; head -c 3000000 /dev/urandom > large
+        cp large large-copied; echo else > else; touch empty ssh/empty",
+    );
+    bench.backup();
+    bench.ok(&["backup", "other"]);
+    let rewrite = |patterns: &[&str], more: &[&str]| {
+        let patterns = patterns.iter().flat_map(|pattern| ["--exclude", pattern]);
+        let source = bench.source.to_str().unwrap();
+        let words = ["rewrite", "--path", source].into_iter().chain(patterns);
+        let words: Vec<&str> = words.chain(more.iter().copied()).collect();
+        bench.run(&words)
+    };
+    let names = |patterns: &[&str], code: i32, expected: &[(&str, bool)]| {
+        let ran = rewrite(patterns, &["--dry-run", "--json"]);
+        assert_eq!(ran.code, code, "{ran}");
+        let named = ran.of_type("other_name");
+        let mut named: Vec<_> = (named.iter())
+            .map(|one| {
+                let path = std::path::Path::new(one["path"].as_str().unwrap());
+                let path = path.strip_prefix(bench.path("")).unwrap();
+                (
+                    path.to_str().unwrap().to_owned(),
+                    one["is_same_file"] == true,
+                )
+            })
+            .collect();
+        named.sort();
+        let expected = expected.iter().map(|(path, is)| ((*path).to_owned(), *is));
+        assert_eq!(named, expected.collect::<Vec<_>>(), "{patterns:?}");
+        let next = ran.summary()["next"].to_string();
+        assert_eq!(next.contains("same content"), !named.is_empty(), "{next}");
+    };
+    let copies = [("other/unchosen", false), ("source/copied", false)];
+    let linked = [("source/linked", true)];
+    names(&["id_rsa", "*.pem"], 3, &[&copies[..], &linked].concat());
+    names(&["id_rsa", "*.pem", "linked"], 0, &copies);
+    names(&["large"], 0, &[("source/large-copied", false)]);
+    names(&["else"], 0, &[]);
+    names(&["ssh/empty"], 0, &[]);
+    let quiet = rewrite(&["id_rsa", "*.pem"], &["--forget", "-q"]);
+    assert_eq!(quiet.code, 3, "{quiet}");
+    assert!(quiet.err.contains("source/linked stays"), "{quiet}");
+}
+
 #[test]
 fn what_an_image_holds_is_named_and_not_changed() {
     let bench = Bench::new();

@@ -2,6 +2,7 @@
 //! hold their content, and who points at those.
 
 use super::excluded::Excluded;
+use super::other_names::{ExcludedContents, OtherNames};
 use bale_format::segment::{self, Pointer};
 use bale_format::snapshot::Totals;
 use bale_format::{ChunkId, ChunkKind, Content, EntryFlags, Kind};
@@ -30,10 +31,11 @@ pub(super) struct Look {
     segments: HashMap<ChunkId, Seen>,
     /// Bundles that hold something that goes.
     tainted: HashSet<ChunkId>,
+    contents: ExcludedContents,
 }
 
 impl Look {
-    /// Looks at every distinct segment once, and once more if bundles hold something that goes.
+    /// Looks at every distinct segment once, and once more if something with content goes.
     pub(super) fn at(
         repository: &Repository,
         (chosen, others): (&[Named], &[Named]),
@@ -43,6 +45,7 @@ impl Look {
         let mut look = Look {
             segments: HashMap::new(),
             tainted: HashSet::new(),
+            contents: ExcludedContents::default(),
         };
         let is_to_change = |(_, snapshot): &&Named| snapshot.images.is_empty();
         let all = chosen
@@ -61,7 +64,7 @@ impl Look {
                 }
             }
         }
-        look.find_tainted(repository, monitor)?;
+        look.find_others(repository, &mut excluded, monitor)?;
         Ok(look)
     }
 
@@ -100,6 +103,7 @@ impl Look {
         }
         let segment = Segment::decode(&bytes).map_err(|error| damaged(reference, &error))?;
         for row in rows {
+            self.contents.exclude(&segment, row);
             let view = segment.view(row);
             if let Content::Bundled { chunk, .. } = view.content
                 && view.kind == Kind::File
@@ -117,8 +121,14 @@ impl Look {
         Ok(seen)
     }
 
-    fn find_tainted(&mut self, repository: &Repository, monitor: &dyn Monitor) -> Result<()> {
-        if self.tainted.is_empty() {
+    /// What points at bundles that hold something that goes, and what stays of the same content.
+    fn find_others(
+        &mut self,
+        repository: &Repository,
+        excluded: &mut Excluded<'_>,
+        monitor: &dyn Monitor,
+    ) -> Result<()> {
+        if self.tainted.is_empty() && self.contents.is_empty() {
             return Ok(());
         }
         for (id, seen) in &mut self.segments {
@@ -126,15 +136,22 @@ impl Look {
                 return Err(Error::Interrupted);
             }
             let bytes = repository.read_chunk(id, ChunkKind::Segment)?;
-            let pointers = segment::pointers(&bytes)
-                .map_err(|error| Error::Other(format!("segment {}: {error}", id.short())))?;
+            let failed = |error| Error::Other(format!("segment {}: {error}", id.short()));
+            let pointers = segment::pointers(&bytes).map_err(failed)?;
             let is_tainted = |pointer: &Pointer| match pointer {
                 Pointer::Bundle(chunk) => self.tainted.contains(chunk),
                 _ => false,
             };
             seen.is_tainted = pointers.iter().any(is_tainted);
+            let segment = Segment::decode(&bytes).map_err(failed)?;
+            self.contents.look_at(&segment, excluded);
         }
         Ok(())
+    }
+
+    /// What stays and has content that is excluded.
+    pub(super) fn other_names(&self) -> OtherNames {
+        self.contents.found()
     }
 
     /// How many bundles hold something that goes.

@@ -9,6 +9,7 @@ use crate::kernel::target::TargetDirectory;
 use crate::kernel::times::{self, has_other_times, is_unusual, mtime_of};
 use crate::kernel::worker::Worker;
 use crate::losses::LossKind;
+use bale_format::xattrs::LISTED_TWICE;
 use bale_format::{Entry, Kind, Xattr};
 use rustix::fs::{
     AtFlags, CWD, Gid, IFlags, Mode, Stat, Timespec, Timestamps, UTIME_NOW, Uid, XattrFlags,
@@ -87,6 +88,7 @@ impl TargetInode<'_> {
         Ok(value)
     }
 
+    /// As a backup has them.
     fn xattr_names(&self) -> Result<Vec<Vec<u8>>, Errno> {
         let query = match self {
             TargetInode::Open(fd) => rustix::fs::flistxattr_query(fd),
@@ -104,7 +106,7 @@ impl TargetInode<'_> {
         };
         let names = names[..len].split(|byte| *byte == 0);
         Ok(names
-            .filter(|name| !name.is_empty())
+            .filter(|name| !name.is_empty() && !LISTED_TWICE.contains(name))
             .map(<[u8]>::to_vec)
             .collect())
     }

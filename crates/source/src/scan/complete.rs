@@ -6,6 +6,7 @@ use super::identity::identity_of;
 use crate::problem::ScanProblem;
 use bale_format::Xattr;
 use bale_format::entry::{Entry, EntryFlags, Kind};
+use bale_format::xattrs::LISTED_TWICE;
 use bale_sys::inode::{self, flag};
 use bale_sys::open::{open_beneath, open_for_reading};
 use bale_sys::xattr;
@@ -19,9 +20,6 @@ use std::sync::Arc;
 
 /// Longest set of extended attributes (docs/FORMAT.md, section 8).
 pub const ATTRIBUTES_BYTES_MAX: usize = 1 << 20;
-/// Access control lists in the form that XFS stores them in: the kernel lists them once more under
-/// their common names.
-const SAID_TWICE: [&[u8]; 2] = [b"trusted.SGI_ACL_FILE", b"trusted.SGI_ACL_DEFAULT"];
 /// First byte of an encoded set that stands in its row.
 const SET_IN_ROW: u8 = 1;
 /// Inode flags that are kept.
@@ -175,7 +173,7 @@ fn read_attributes(
     let mut set = Vec::new();
     let mut bytes = 0;
     for key in keys {
-        if SAID_TWICE.contains(&key.to_bytes()) {
+        if LISTED_TWICE.contains(&key.to_bytes()) {
             continue;
         }
         let value = match with_room(&|buffer: &mut [u8]| get(key, buffer)) {
