@@ -1,10 +1,12 @@
 //! Ctrl-C and termination: the first asks the operation to end well, the second ends the process at
 //! once, or asks again whoever has an answer to it.
 
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 static REQUESTS: AtomicUsize = AtomicUsize::new(0);
 static GOES_ON: AtomicBool = AtomicBool::new(false);
+static ANSWER: OnceLock<&str> = OnceLock::new();
 
 /// Requests that an operation can have an answer to, if it has one to the second.
 const ANSWERED_MAX: usize = 2;
@@ -24,6 +26,11 @@ pub fn go_on_after_the_first() {
     GOES_ON.store(true, Ordering::Relaxed);
 }
 
+/// Said at once after the first, by an operation that may take its time to end.
+pub fn answer_the_first(text: &'static str) {
+    let _was_said_before = ANSWER.set(text);
+}
+
 /// Starts listening for SIGINT, SIGTERM and SIGHUP.
 pub fn listen() {
     let result = ctrlc::set_handler(|| {
@@ -31,8 +38,12 @@ pub fn listen() {
             true => ANSWERED_MAX,
             false => 1,
         };
-        if REQUESTS.fetch_add(1, Ordering::Relaxed) >= answered {
+        let before = REQUESTS.fetch_add(1, Ordering::Relaxed);
+        if before >= answered {
             std::process::exit(crate::exit::INTERRUPTED);
+        }
+        if let (0, Some(answer)) = (before, ANSWER.get()) {
+            report!("bale: {answer}");
         }
     });
     if let Err(error) = result {

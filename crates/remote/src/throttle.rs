@@ -3,6 +3,10 @@
 //! Whoever sends or receives asks for each piece first and waits until its turn. Pieces are a tenth
 //! of a second of the rate, so that the line is loaded evenly, and no more than one piece of what
 //! was not used is saved up.
+//!
+//! A run that is to end receives no more, and has two minutes for what it sends: what was stored is
+//! of use only if its end is told. Beyond them only the beginning of an object goes on, which is all
+//! of a record of a run and of most parts of an index.
 
 use crate::waiting::Waiting;
 use std::fmt;
@@ -18,6 +22,13 @@ const PIECES_A_SECOND: u64 = 10;
 const PIECE_BYTES_MIN: usize = 512;
 const PIECE_BYTES_MAX: usize = 256 << 10;
 
+/// For what is being sent when the run is to end; services are killed after five minutes
+/// (`TimeoutStopSec` of their units).
+const ENDING_MAX: Duration = Duration::from_secs(120);
+
+/// Of an object so much is sent after that, without waiting.
+const LAST_BYTES: usize = 1 << 20;
+
 /// Both directions; without bounds by default. A handle: clones share the bounds.
 #[derive(Clone, Default)]
 pub struct Throttle {
@@ -30,6 +41,8 @@ struct Lane {
     waiting: Arc<dyn Waiting>,
     /// When the next piece may go.
     next: Mutex<Duration>,
+    /// When somebody first heard that the run is to end.
+    ending_since: Mutex<Option<Duration>>,
 }
 
 impl Throttle {
@@ -45,6 +58,7 @@ impl Throttle {
                     bytes_a_second,
                     waiting: waiting.clone(),
                     next: Mutex::default(),
+                    ending_since: Mutex::default(),
                 })
             })
         };
@@ -59,12 +73,14 @@ impl Throttle {
         self.up.as_ref().map_or(usize::MAX, |lane| lane.piece())
     }
 
-    /// Waits until so many bytes may be sent; `ConnectionAborted` if the run is to end.
-    pub fn upload(&self, bytes: usize) -> io::Result<()> {
-        self.up.as_ref().map_or(Ok(()), |lane| lane.take(bytes))
+    /// Waits until so many bytes may be sent, behind so many of the same object;
+    /// `ConnectionAborted` if the run should have ended.
+    pub fn upload(&self, sent: usize, bytes: usize) -> io::Result<()> {
+        (self.up.as_ref()).map_or(Ok(()), |lane| lane.take_to_send(sent, bytes))
     }
 
-    /// The same of bytes that are, or were, received.
+    /// Waits until so many bytes may be received, or may have been; `ConnectionAborted` if the run
+    /// is to end.
     pub fn download(&self, bytes: usize) -> io::Result<()> {
         self.down.as_ref().map_or(Ok(()), |lane| lane.take(bytes))
     }
@@ -84,6 +100,7 @@ impl Throttle {
         Throttled {
             from,
             lane: self.up.clone(),
+            sent: Some(0),
         }
     }
 
@@ -92,6 +109,7 @@ impl Throttle {
         Throttled {
             from,
             lane: self.down.clone(),
+            sent: None,
         }
     }
 }
@@ -127,18 +145,41 @@ impl Lane {
         let pause = self.pause_of(bytes);
         match pause.is_zero() || self.waiting.wait(pause) {
             true => Ok(()),
-            false => Err(io::Error::new(
-                ErrorKind::ConnectionAborted,
-                "the run is to end",
-            )),
+            false => Err(is_to_end()),
         }
     }
+
+    fn take_to_send(&self, sent: usize, bytes: usize) -> io::Result<()> {
+        let pause = self.pause_of(bytes);
+        let began = self.waiting.now();
+        if pause.is_zero() || self.waiting.wait(pause) {
+            return Ok(());
+        }
+        let now = self.waiting.now();
+        let mut since = (self.ending_since.lock()).unwrap_or_else(PoisonError::into_inner);
+        let since = *since.get_or_insert(now);
+        if now.saturating_sub(since) < ENDING_MAX {
+            let waited = now.saturating_sub(began);
+            self.waiting.wait_all_the_same(pause.saturating_sub(waited));
+            return Ok(());
+        }
+        match sent < LAST_BYTES {
+            true => Ok(()),
+            false => Err(is_to_end()),
+        }
+    }
+}
+
+fn is_to_end() -> io::Error {
+    io::Error::new(ErrorKind::ConnectionAborted, "the run is to end")
 }
 
 /// A reader whose bytes are counted by a throttle.
 pub struct Throttled<R> {
     from: R,
     lane: Option<Arc<Lane>>,
+    /// So far, if it is read to be sent.
+    sent: Option<usize>,
 }
 
 impl<R: Read> Read for Throttled<R> {
@@ -148,7 +189,13 @@ impl<R: Read> Read for Throttled<R> {
         };
         let len = buf.len().min(lane.piece());
         let read = self.from.read(&mut buf[..len])?;
-        lane.take(read)?;
+        match &mut self.sent {
+            None => lane.take(read)?,
+            Some(sent) => {
+                lane.take_to_send(*sent, read)?;
+                *sent += read;
+            }
+        }
         Ok(read)
     }
 }
@@ -170,8 +217,13 @@ mod tests {
             *self.now.lock().unwrap()
         }
         fn wait(&self, pause: Duration) -> bool {
-            *self.now.lock().unwrap() += pause;
+            if !self.is_over {
+                self.wait_all_the_same(pause);
+            }
             !self.is_over
+        }
+        fn wait_all_the_same(&self, pause: Duration) {
+            *self.now.lock().unwrap() += pause;
         }
         fn lot(&self) -> u64 {
             0
@@ -207,24 +259,51 @@ mod tests {
         told.wait(Duration::from_secs(3600));
         let before = told.now();
         for _ in 0..10 {
-            throttle.upload(1_000).unwrap();
+            throttle.upload(0, 1_000).unwrap();
         }
         let took = (told.now() - before).as_millis();
         assert!((700..=900).contains(&took), "{took} ms");
     }
 
     #[test]
-    fn a_run_that_is_to_end_waits_no_longer() {
+    fn a_run_that_is_to_end_receives_no_more() {
         let told = Arc::new(Told {
             is_over: true,
             ..Told::default()
         });
-        let throttle = throttle(10, &told);
-        let tries = (0..1_000).map(|_| throttle.upload(512));
+        let waiting: Arc<dyn Waiting> = told.clone();
+        let throttle = Throttle::new(None, NonZeroU64::new(10), &waiting);
+        let tries = (0..1_000).map(|_| throttle.download(512));
         let error = tries
             .into_iter()
             .find_map(Result::err)
             .expect("it is to end");
         assert_eq!(error.kind(), ErrorKind::ConnectionAborted);
+    }
+
+    #[test]
+    fn a_run_that_is_to_end_sends_for_two_minutes_and_then_what_is_small() {
+        let told = Arc::new(Told {
+            is_over: true,
+            ..Told::default()
+        });
+        let throttle = throttle(100_000, &told);
+        let pack = vec![7; 16 << 20];
+        let mut sent = 0;
+        let error = loop {
+            let piece = pack.len().min(10_000);
+            match throttle.upload(sent, piece) {
+                Ok(()) => sent += piece,
+                Err(error) => break error,
+            }
+        };
+        assert_eq!(error.kind(), ErrorKind::ConnectionAborted);
+        assert_eq!(told.now().as_secs(), 120);
+        assert!((11_900_000..12_100_000).contains(&sent), "{sent}");
+        let mut record = Vec::new();
+        let read = throttle.uploaded(&pack[..LAST_BYTES]).read_to_end(&mut record);
+        assert_eq!(read.unwrap(), LAST_BYTES);
+        throttle.uploaded(&pack[..]).read_to_end(&mut record).unwrap_err();
+        assert_eq!(told.now().as_secs(), 120);
     }
 }

@@ -12,6 +12,11 @@ pub trait Waiting: Send + Sync {
     /// Waits; false if the run is to end now.
     fn wait(&self, pause: Duration) -> bool;
 
+    /// Waits although the run is to end.
+    fn wait_all_the_same(&self, pause: Duration) {
+        std::thread::sleep(pause);
+    }
+
     /// Any number.
     fn lot(&self) -> u64;
 

@@ -65,6 +65,7 @@ pub fn run(global: &Global, options: &Backup) -> Result<i32> {
         None => Vec::new(),
     };
     let is_snapshot = options.snapshot_command.is_some();
+    answer_interruptions(global, options)?;
     note_links(global, &sources, &console);
     let works_with = place::works_with(global)?;
     let scan = look::scan_options(&options.look, filter, repository.spill_dir()?);
@@ -214,6 +215,17 @@ fn recorded_time(text: &str, repository: &Repository) -> Result<Time> {
         return Err(Usage(text).into());
     }
     Ok(time)
+}
+
+/// A run on a slow line does not end at once.
+fn answer_interruptions(global: &Global, options: &Backup) -> Result<()> {
+    if place::directory(global)?.is_none() && !global.quiet && !global.json && !options.dry_run {
+        interrupt::answer_the_first(
+            "ending: what is on its way to the repository is stored first; the next signal ends at \
+             once",
+        );
+    }
+    Ok(())
 }
 
 /// Of a link only the link is stored, which may not be what was meant.

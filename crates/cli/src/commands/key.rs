@@ -39,6 +39,7 @@ fn replace(
 ) -> Result<i32> {
     repository.require_removable()?;
     let old = repository.slot();
+    let options = &with_label_of(repository, old, options)?;
     let (word, new) = add(global, repository, secret, options, true)?;
     said(global, word, new);
     // Only now: a crash in between leaves both.
@@ -65,6 +66,17 @@ fn replace(
         report!("The root key is unchanged: whoever had it can still read this repository.");
     }
     Ok(exit::COMPLETE)
+}
+
+/// What is to replace a key is told by its label as that was, unless another is given.
+fn with_label_of(repository: &Repository, old: ObjectId, options: &KeyAdd) -> Result<KeyAdd> {
+    let mut options = options.clone();
+    if options.label.is_empty() {
+        let slots = repository.list_keys()?;
+        let slot = slots.into_iter().find(|slot| slot.id == old);
+        options.label = slot.map(|slot| slot.label).unwrap_or_default();
+    }
+    Ok(options)
 }
 
 /// The password or key that opens the repository was given: it is the new one that is missing.

@@ -88,6 +88,47 @@ fn when_its_server_is_gone_a_backup_ends_with_what_it_has_and_the_next_goes_on()
 }
 
 #[test]
+fn a_backup_that_is_interrupted_on_a_slow_line_keeps_what_was_on_its_way() {
+    let bench = Bench::new();
+    bench.write("pw", "secret");
+    for number in 0..48 {
+        bench.write(&format!("source/{number:02}"), noise(number, 1 << 20));
+    }
+    std::fs::create_dir(bench.path("served")).unwrap();
+    let served = bench.path("served").display().to_string();
+    let (_server, address) = start(&bench, &["--no-auth", &served]);
+    let repository = format!("rest:http://{address}/name");
+    let on_it = ["-p", "pw", "-r", &repository, "--pack-size", "4M"];
+    bench.ok(&[&["init"], &on_it[..]].concat());
+    let mut slow = bench.command();
+    slow.args(["backup", "source", "--limit-upload", "4M"])
+        .args(on_it);
+    slow.stdout(std::process::Stdio::piped());
+    slow.stderr(std::process::Stdio::piped());
+    let backup = slow.spawn().unwrap();
+    let end = Instant::now() + PATIENCE;
+    while packs(&bench.path("served/name")) < 1 {
+        assert!(Instant::now() < end, "no pack comes to the server");
+        std::thread::yield_now();
+    }
+    bench.sh(&format!("kill -TERM {}", backup.id()));
+    let ran = Ran::from(backup.wait_with_output().unwrap());
+    assert_eq!(ran.code, 130, "{ran}");
+    assert!(ran.err.contains("is stored first"), "{ran}");
+
+    let listed = bench.ok(&[&["snapshots", "--json"], &on_it[..]].concat());
+    let listed = listed.of_type("snapshot");
+    assert_eq!(listed.len(), 1, "{listed:?}");
+    assert_eq!(listed[0]["unfinished"], true);
+    let again = bench.ok(&[&["backup", "source", "--json"], &on_it[..]].concat());
+    let summary = again.summary();
+    let files = |name: &str| summary[name].as_u64().unwrap();
+    assert!(files("files_unmodified") >= 4, "{summary}");
+    assert_eq!(files("files_unmodified") + files("files_new"), 48);
+    bench.ok(&[&["check", "--read-data"], &on_it[..]].concat());
+}
+
+#[test]
 fn packs_that_do_not_fit_in_memory_are_refused_with_what_they_need() {
     let bench = Bench::new();
     bench.write("pw", "secret");

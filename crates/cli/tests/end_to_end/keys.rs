@@ -140,6 +140,10 @@ fn keys_are_added_listed_changed_and_removed_but_the_last_one_stays() {
     bench.ok(&["key", "passwd", "-p", "one", "--new-password-file", "two"]);
     assert_eq!(bench.run(&["snapshots", "-p", "one"]).code, 12);
     bench.ok(&["snapshots", "-p", "two"]);
+    let keys = bench.ok(&["key", "list", "--json", "-p", "two"]);
+    let mut keys = keys.of_type("key").into_iter();
+    let current = keys.find(|key| key["current"] == true).unwrap();
+    assert_eq!(current["label"], "office", "it has the place of the old one");
     let recovery = bench.ok(&["key", "add", "--recovery", "--json"]);
     assert!(recovery.of_type("recovery_key")[0]["recovery_key"].is_string());
 

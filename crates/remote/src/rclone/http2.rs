@@ -142,8 +142,9 @@ impl Http2Connection {
         bytes: &[u8],
     ) -> io::Result<Response<Incoming>> {
         let mut early = None;
-        for piece in bytes.chunks(PIECE_BYTES.min(self.throttle.upload_piece())) {
-            self.throttle.upload(piece.len())?;
+        let piece_bytes = PIECE_BYTES.min(self.throttle.upload_piece());
+        for (number, piece) in bytes.chunks(piece_bytes).enumerate() {
+            (self.throttle).upload(number * piece_bytes, piece.len())?;
             let piece = Bytes::copy_from_slice(piece);
             let mut sending = pin!(feed.send_data(piece));
             let sent = timeout(

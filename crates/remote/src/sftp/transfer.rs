@@ -115,7 +115,7 @@ pub(super) fn write_at<'a>(
         let permit = turn.as_ref().map(Turn::permit);
         let len = (bytes.len() - next).min(bytes_max);
         let len = len.min(session.throttle.upload_piece());
-        session.throttle.upload(len)?;
+        session.throttle.upload(next, len)?;
         let piece = &bytes[next..next + len];
         let sent = session.send(&Request::Write(&file.bytes, offset + next as u64, piece))?;
         written.in_flight.push_back((sent, permit));

@@ -19,8 +19,9 @@ impl Session {
 
     /// Sends the next bytes of a file.
     pub(super) fn send(&self, transfer: &mut Transfer, bytes: &[u8]) -> io::Result<()> {
-        for piece in bytes.chunks(self.throttle.upload_piece().min(PIECE_BYTES_MAX)) {
-            self.throttle.upload(piece.len())?;
+        let piece_bytes = self.throttle.upload_piece().min(PIECE_BYTES_MAX);
+        for (number, piece) in bytes.chunks(piece_bytes).enumerate() {
+            (self.throttle).upload(number * piece_bytes, piece.len())?;
             transfer.write_all(piece)?;
         }
         transfer.flush()
