@@ -360,7 +360,7 @@ pub enum KeyCommand {
 }
 
 /// `key add` and `key passwd`
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 pub struct KeyAdd {
     /// Read the new password from the first line of this file
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
