@@ -78,6 +78,7 @@ impl KernelSession {
             tree: tree.clone(),
             checks_lists: options.is_open_to_others,
             opens: false,
+            opens_directories: false,
             pusher: Arc::default(),
         };
         let pusher = filesystem.pusher.clone();
@@ -102,6 +103,8 @@ struct TreeFilesystem {
     checks_lists: bool,
     /// The kernel is too old to do without.
     opens: bool,
+    /// The same of directories.
+    opens_directories: bool,
     /// Pushes what will be read next.
     pusher: Arc<OnceLock<SmallFilePusher>>,
 }
@@ -213,6 +216,8 @@ impl Filesystem for TreeFilesystem {
             let _ = config.add_capabilities(InitFlags::FUSE_POSIX_ACL);
         }
         self.opens = (config.add_capabilities(InitFlags::FUSE_NO_OPEN_SUPPORT)).is_err();
+        self.opens_directories =
+            (config.add_capabilities(InitFlags::FUSE_NO_OPENDIR_SUPPORT)).is_err();
         let _ = config.set_max_write(KERNEL_READAHEAD_BYTES);
         if let Err(most) = config.set_max_readahead(KERNEL_READAHEAD_BYTES) {
             let _ = config.set_max_readahead(most);
@@ -316,6 +321,11 @@ impl Filesystem for TreeFilesystem {
     }
 
     fn opendir(&self, _: &Request, number: INodeNo, _: OpenFlags, reply: ReplyOpen) {
+        if !self.opens_directories {
+            // The kernel never asks again, and keeps lists until the time of a directory changes:
+            // of those above the snapshots it asks for that whenever somebody opens them.
+            return reply.error(Errno::ENOSYS);
+        }
         let flags = match TreeFilesystem::lasts(number.0) {
             true => FopenFlags::FOPEN_CACHE_DIR | FopenFlags::FOPEN_KEEP_CACHE,
             false => FopenFlags::empty(),
@@ -331,14 +341,21 @@ impl Filesystem for TreeFilesystem {
         offset: u64,
         mut reply: ReplyDirectory,
     ) {
+        let mut is_at_end = true;
         let mut add = |listed: &ListedNode| {
+            is_at_end = false;
             let attributes = listed.attributes;
             let name = OsStr::from_bytes(listed.name);
             let kind = kind_of(attributes.kind);
             !reply.add(INodeNo(attributes.shown), listed.cookie, kind, name)
         };
         match self.tree.list(number.0, offset, &mut add) {
-            Ok(()) => reply.ok(),
+            Ok(()) => {
+                if is_at_end && let Some(pusher) = self.pusher.get() {
+                    pusher.push_listed(&self.tree, number.0, offset);
+                }
+                reply.ok();
+            }
             Err(error) => reply.error(error.into()),
         }
     }
@@ -351,7 +368,9 @@ impl Filesystem for TreeFilesystem {
         offset: u64,
         mut reply: ReplyDirectoryPlus,
     ) {
+        let mut is_at_end = true;
         let mut add = |listed: &ListedNode| {
+            is_at_end = false;
             let attributes = listed.attributes;
             // What is believed for no time is looked up before it is used.
             let lasts = match attributes.is_partly_known {
@@ -368,7 +387,12 @@ impl Filesystem for TreeFilesystem {
             )
         };
         match self.tree.list(number.0, offset, &mut add) {
-            Ok(()) => reply.ok(),
+            Ok(()) => {
+                if is_at_end && let Some(pusher) = self.pusher.get() {
+                    pusher.push_listed(&self.tree, number.0, offset);
+                }
+                reply.ok();
+            }
             Err(error) => reply.error(error.into()),
         }
     }

@@ -67,6 +67,22 @@ impl ForwardRows {
         readers.push(reader);
         (from < to).then_some(from..to)
     }
+
+    /// So many were pushed for a reader that is expected: of many files it will ask for one.
+    pub fn pushed(&self, numbers: Range<u64>) {
+        if numbers.end - numbers.start <= ASKED_EVERY {
+            return;
+        }
+        let mut readers = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if readers.len() == READERS_MAX {
+            readers.remove(0);
+        }
+        readers.push(RowReader {
+            next: numbers.start,
+            reads: READS_MIN,
+            pushed: numbers.end,
+        });
+    }
 }
 
 fn listed_until(numbers: Range<u64>, is_listed: impl Fn(u64) -> bool) -> u64 {

@@ -25,6 +25,7 @@ mod open_catalogs;
 mod piece_windows;
 mod problems;
 mod pusher;
+mod read_listings;
 mod recent_places;
 mod session;
 mod shown;

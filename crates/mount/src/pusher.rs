@@ -5,7 +5,7 @@
 //! (`forward_rows::is_left_out`), and when it asks for others it was quicker, and is overtaken.
 
 use crate::forward_rows::is_left_out;
-use crate::limits::{ORDERS_MAX, OVERTAKEN_BY, PUSHED_AT_ONCE};
+use crate::limits::{LISTED_AT_ONCE, ORDERS_MAX, OVERTAKEN_BY, PUSHED_AT_ONCE};
 use crate::tree::SnapshotTree;
 use std::io;
 use std::ops::Range;
@@ -53,10 +53,24 @@ impl SmallFilePusher {
             return;
         };
         let is_next = start <= number + PUSHED_AT_ONCE;
-        let middle = match is_next {
-            true => end.min(start + PUSHED_AT_ONCE),
-            false => start,
+        let at_once = match is_next {
+            true => PUSHED_AT_ONCE,
+            false => 0,
         };
+        self.push(tree, start..end, at_once);
+    }
+
+    /// A directory was listed to its end: has the small files in it pushed, if they are expected to
+    /// be read, the first ones before this returns. The kernel has seen the last entry, so it knows
+    /// them.
+    pub fn push_listed(&self, tree: &SnapshotTree, directory: u64, cookie: u64) {
+        if let Some(numbers) = tree.read_once_listed(directory, cookie) {
+            self.push(tree, numbers, LISTED_AT_ONCE);
+        }
+    }
+
+    fn push(&self, tree: &SnapshotTree, Range { start, end }: Range<u64>, at_once: u64) {
+        let middle = end.min(start + at_once);
         if middle < end {
             // What is more than it can follow is asked for.
             let _ = self.rest.try_send(middle..end);
@@ -64,7 +78,7 @@ impl SmallFilePusher {
         if start < middle
             && let Ok(push) = self.first.try_lock()
         {
-            for number in start..middle {
+            for number in (start..middle).filter(|number| !is_left_out(*number)) {
                 tree.each_small(number..number + 1, &mut |number, bytes| push(number, bytes));
             }
         }

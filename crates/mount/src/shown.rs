@@ -41,7 +41,8 @@ pub struct ShownNow {
     /// Hosts that have snapshots, and the latest of each.
     pub hosts: BTreeMap<HostNumber, Option<SnapshotNumber>>,
     pub host_names: Arc<Vec<String>>,
-    /// When the newest one was made.
+    /// When the newest one was made; later, if others came or went: the kernel takes a list for new
+    /// when this is another time.
     pub changed: Time,
 }
 
@@ -68,6 +69,15 @@ impl ShownNow {
         &self.host_names[usize::from(host.0)]
     }
 
+    /// Never the same time for another list.
+    fn changed_since(&mut self, before: &ShownNow) {
+        let is_same = self.snapshots.keys().eq(before.snapshots.keys());
+        self.changed = match is_same {
+            true => before.changed,
+            false => self.changed.max(a_moment_later(before.changed)),
+        };
+    }
+
     fn of(all: &[Arc<ShownSnapshot>], host_names: Arc<Vec<String>>, now: Time) -> ShownNow {
         let mut shown = ShownNow {
             host_names,
@@ -89,6 +99,19 @@ impl ShownNow {
             })
             .collect();
         shown
+    }
+}
+
+fn a_moment_later(time: Time) -> Time {
+    match time.nanos < 999_999_999 {
+        true => Time {
+            nanos: time.nanos + 1,
+            ..time
+        },
+        false => Time {
+            seconds: time.seconds.saturating_add(1),
+            nanos: 0,
+        },
     }
 }
 
@@ -209,7 +232,8 @@ impl ShownSnapshots {
             .filter_map(|id| seen.known.get(id)?.clone())
             .collect();
         shown.sort_by_key(|snapshot| snapshot.number);
-        let now = ShownNow::of(&shown, Arc::new(seen.host_names.clone()), self.store.now());
+        let mut now = ShownNow::of(&shown, Arc::new(seen.host_names.clone()), self.store.now());
+        now.changed_since(&self.last());
         *self.now.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(now);
         // As long as reading all of them took, they are not read again.
         seen.looked = Some(self.store.now());

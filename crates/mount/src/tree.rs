@@ -16,6 +16,7 @@ use crate::link_groups::LinkGroups;
 use crate::numbers::{MountNode, SnapshotNumber, shown_of_group};
 use crate::open_catalogs::{OpenCatalog, OpenCatalogs};
 use crate::problems::{MountProblem, MountProblems};
+use crate::read_listings::ReadListings;
 use crate::recent_places::{RecentPlace, RecentPlaces};
 use crate::shown::{ShownSnapshot, ShownSnapshots};
 use crate::store::{SnapshotStore, StoreTrouble};
@@ -55,6 +56,7 @@ pub struct SnapshotTree {
     groups: LinkGroups,
     ahead: Mutex<LatestUsed<ChunkId, ()>>,
     forward: ForwardRows,
+    listings: ReadListings,
     problems: Arc<MountProblems>,
     owner: MountOwner,
 }
@@ -84,6 +86,7 @@ impl SnapshotTree {
             groups: LinkGroups::default(),
             ahead: Mutex::new(LatestUsed::new(AHEAD_NOTED_MAX)),
             forward: ForwardRows::default(),
+            listings: ReadListings::default(),
             problems,
             owner: MountOwner {
                 uid: rustix::process::getuid().as_raw(),
@@ -176,7 +179,8 @@ impl SnapshotTree {
                 let size = target.len() as u64;
                 Ok(above::attributes(link, self.owner, shown.time, size))
             }
-            _ => Ok(above(self.shown.last().changed)),
+            // The kernel keeps the list of a directory for as long as this stays.
+            _ => Ok(above(self.shown.now().changed)),
         }
     }
 
@@ -233,10 +237,17 @@ impl SnapshotTree {
             return Ok(());
         }
         let cookie = cookie.max(DOT_DOT);
+        let mut is_first = cookie == DOT_DOT;
+        let add_row = &mut |listed: &ListedNode| {
+            if std::mem::take(&mut is_first) {
+                (self.listings).begins(directory, listed.attributes.number);
+            }
+            add(listed)
+        };
         match node {
             MountNode::SnapshotRoot(snapshot) => {
                 let catalog = self.catalog(snapshot)?;
-                self.list_rows(&catalog, snapshot, (b"", cookie), add)
+                self.list_rows(&catalog, snapshot, (b"", cookie), add_row)
             }
             MountNode::Row(snapshot, number) => {
                 let found = self.row(snapshot, number)?;
@@ -244,7 +255,7 @@ impl SnapshotTree {
                     return Err(TreeError::NotDirectory);
                 }
                 let path = found.row.path();
-                self.list_rows(&found.catalog, snapshot, (&path, cookie), add)
+                self.list_rows(&found.catalog, snapshot, (&path, cookie), add_row)
             }
             above => {
                 for entry in above::list(&self.shown.now(), above, cookie) {

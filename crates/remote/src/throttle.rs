@@ -301,9 +301,14 @@ mod tests {
         assert_eq!(told.now().as_secs(), 120);
         assert!((11_900_000..12_100_000).contains(&sent), "{sent}");
         let mut record = Vec::new();
-        let read = throttle.uploaded(&pack[..LAST_BYTES]).read_to_end(&mut record);
+        let read = throttle
+            .uploaded(&pack[..LAST_BYTES])
+            .read_to_end(&mut record);
         assert_eq!(read.unwrap(), LAST_BYTES);
-        throttle.uploaded(&pack[..]).read_to_end(&mut record).unwrap_err();
+        throttle
+            .uploaded(&pack[..])
+            .read_to_end(&mut record)
+            .unwrap_err();
         assert_eq!(told.now().as_secs(), 120);
     }
 }

@@ -119,7 +119,7 @@ fn a_backup_that_is_interrupted_on_a_slow_line_keeps_what_was_on_its_way() {
     let listed = bench.ok(&[&["snapshots", "--json"], &on_it[..]].concat());
     let listed = listed.of_type("snapshot");
     assert_eq!(listed.len(), 1, "{listed:?}");
-    assert_eq!(listed[0]["unfinished"], true);
+    assert_eq!(listed[0]["partial"], true);
     let again = bench.ok(&[&["backup", "source", "--json"], &on_it[..]].concat());
     let summary = again.summary();
     let files = |name: &str| summary[name].as_u64().unwrap();

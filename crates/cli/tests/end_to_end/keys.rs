@@ -143,7 +143,10 @@ fn keys_are_added_listed_changed_and_removed_but_the_last_one_stays() {
     let keys = bench.ok(&["key", "list", "--json", "-p", "two"]);
     let mut keys = keys.of_type("key").into_iter();
     let current = keys.find(|key| key["current"] == true).unwrap();
-    assert_eq!(current["label"], "office", "it has the place of the old one");
+    assert_eq!(
+        current["label"], "office",
+        "it has the place of the old one"
+    );
     let recovery = bench.ok(&["key", "add", "--recovery", "--json"]);
     assert!(recovery.of_type("recovery_key")[0]["recovery_key"].is_string());
 

@@ -1,12 +1,16 @@
 //! Bytes and extended attributes of files: found by a number, read ahead in the order of rows.
 
 use super::{ADVICE, Result, SnapshotTree, node};
+use crate::above::DOT_DOT;
 use crate::contents::{OpenImage, SeekFor};
+use crate::forward_rows::is_left_out;
 use crate::limits::{CHUNKS_AHEAD_MAX, PUSHED_BYTES_MAX, ROWS_AHEAD_MAX};
 use crate::numbers::MountNode;
+use crate::read_listings::SmallFiles;
 use crate::recent_places::RecentPlace;
 use crate::tree_error::TreeError;
 use bale_format::{ChunkId, Content, Xattr};
+use bale_repository::catalog::RowNumber;
 use bale_restore::image_reader::{CachedChunks, ImageReader};
 use bytes::Bytes;
 use std::ops::Range;
@@ -26,11 +30,36 @@ impl SnapshotTree {
         read.map_err(|text| self.unread(number, &text))
     }
 
+    /// A directory was listed to its end: the files in it that whoever listed it reads next, as far
+    /// as can be told.
+    pub fn read_once_listed(&self, directory: u64, cookie: u64) -> Option<Range<u64>> {
+        let snapshot = match node(directory).ok()? {
+            MountNode::Row(snapshot, _) | MountNode::SnapshotRoot(snapshot) => snapshot,
+            _ => return None,
+        };
+        let last = RowNumber(cookie.checked_sub(DOT_DOT + 1)?);
+        let last = MountNode::Row(snapshot, last).number()?;
+        let small_files = |numbers: Range<u64>| {
+            let mut small = numbers.filter(|number| {
+                let place = self.recent.get(*number);
+                place.is_some_and(|place| is_pushed(&place))
+            });
+            let first = small.next();
+            SmallFiles {
+                are_some: first.is_some(),
+                one_is_left_out: first.into_iter().chain(small).any(is_left_out),
+            }
+        };
+        let numbers = self.listings.ended(directory, last, small_files)?;
+        self.forward.pushed(numbers.clone());
+        Some(numbers)
+    }
+
     /// The files that whoever reads this one, small and in the order of rows, reads next.
     pub fn read_next(&self, number: u64) -> Option<Range<u64>> {
         let place = self.recent.get(number)?;
-        let is_small = matches!(place.content, Content::Bundled { .. });
-        (is_small && place.size <= PUSHED_BYTES_MAX).then_some(())?;
+        is_pushed(&place).then_some(())?;
+        self.listings.read(number);
         (self.forward).next(number, |number| self.recent.get(number).is_some())
     }
 
@@ -45,7 +74,7 @@ impl SnapshotTree {
             let Content::Bundled { chunk, .. } = place.content else {
                 continue;
             };
-            if place.size == 0 || place.size > PUSHED_BYTES_MAX {
+            if !is_pushed(&place) {
                 continue;
             }
             self.read_ahead_of(number, chunk);
@@ -159,4 +188,10 @@ impl SnapshotTree {
         (self.problems).add(path, "read", format!("{text}; {ADVICE}"));
         TreeError::Unreadable
     }
+}
+
+/// Is it one of the small files that may be pushed?
+fn is_pushed(place: &RecentPlace) -> bool {
+    let is_bundled = matches!(place.content, Content::Bundled { .. });
+    is_bundled && (1..=PUSHED_BYTES_MAX).contains(&place.size)
 }
