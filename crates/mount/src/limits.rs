@@ -52,9 +52,9 @@ pub(crate) const PUSHED_FILES: u64 = 256;
 /// One of so many is asked for, and says how far the reader is.
 pub(crate) const ASKED_EVERY: u64 = PUSHED_FILES / 4;
 /// Those that are pushed before the answer to a reader that comes to them next.
-pub(crate) const PUSHED_AT_ONCE: u64 = 8;
+pub(crate) const PUSHED_AT_ONCE: u64 = 3;
 /// Of a directory that was listed to its end so many entries are looked at before the answer.
-pub(crate) const LISTED_AT_ONCE: u64 = 16;
+pub(crate) const LISTED_AT_ONCE: u64 = 8;
 /// A reader that was quicker than the pushing is overtaken by so many.
 pub(crate) const OVERTAKEN_BY: u64 = 4;
 /// Orders to push that wait.

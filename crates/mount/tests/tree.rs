@@ -325,10 +325,15 @@ fn snapshots_come_and_go_and_what_cannot_be_looked_at_stays() {
     let snapshots = walk(&tree, "snapshots").number;
     let count = || names(&list(&tree, snapshots, 10)).len();
     let first = walk(&tree, "snapshots/1970-01-01T00:00:01Z/many");
+    // The kernel keeps a list until this changes, and asks for nothing else before.
+    let changed = || tree.attributes(snapshots).unwrap().mtime;
+    let at_first = changed();
     assert_eq!(count(), 2);
     memory.add(3, "web1", &[]);
     assert_eq!(count(), 2, "it was looked at a moment ago");
     memory.later();
+    let with_three = changed();
+    assert!(with_three > at_first);
     assert_eq!(count(), 3);
     memory.is_away.store(true, Ordering::Relaxed);
     memory.later();
@@ -338,7 +343,9 @@ fn snapshots_come_and_go_and_what_cannot_be_looked_at_stays() {
     assert_eq!(tree.take_problems().len(), 1);
     memory.is_away.store(false, Ordering::Relaxed);
     memory.snapshots.lock().unwrap().remove(&ObjectId([1; 32]));
+    assert_eq!(changed(), with_three);
     memory.later();
+    assert!(changed() > with_three, "though the newest is there yet");
     assert_eq!(count(), 2);
     // Whoever is in it goes on.
     assert_eq!(tree.attributes(first.number).unwrap(), first);

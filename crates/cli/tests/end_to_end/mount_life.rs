@@ -59,7 +59,8 @@ fn snapshots_are_found_by_time_by_id_and_by_host_and_new_ones_show_up() {
     assert_eq!(fs::read_to_string(file).unwrap(), "changed\n");
     bench.ok(&["forget", short]);
     mounted.until("the forgotten one is shown", || {
-        !dir("ids").contains(&OsString::from(short))
+        dir("snapshots").len() == 2
+            && !dir("ids").contains(&OsString::from(short))
             && !dir("hosts").contains(&OsString::from("other_host"))
     });
     mounted.end();
