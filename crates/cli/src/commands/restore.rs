@@ -362,8 +362,14 @@ pub fn summary(
     );
     let kept = report.kept + report.skipped;
     if kept + report.directories_kept > 0 {
+        // Metadata that differed was restored, and is not counted.
+        let what = match (options.metadata_only, options.dry_run) {
+            (false, _) => "content unchanged",
+            (true, false) => "metadata is as in the snapshot",
+            (true, true) => "metadata would be looked after",
+        };
         report!(
-            "unchanged: {}, {}",
+            "{what}: {}, {}",
             sizes::either(kept, "entry", "entries"),
             sizes::either(report.directories_kept, "directory", "directories")
         );

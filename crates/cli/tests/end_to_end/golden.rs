@@ -44,6 +44,7 @@ fn no_golden_repository_is_forgotten() {
         .map(|entry| entry.unwrap())
         .filter(|entry| entry.file_type().unwrap().is_dir())
         .map(|entry| entry.file_name().into_string().unwrap())
+        .filter(|name| name.starts_with("golden"))
         .collect();
     found.sort();
     assert_eq!(found, GOLDEN);

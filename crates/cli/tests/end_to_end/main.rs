@@ -22,6 +22,7 @@ mod deleting;
 mod device_cache;
 mod diffing;
 mod dying;
+mod earlier_cache;
 mod exporting;
 mod exporting_far;
 mod exports;
