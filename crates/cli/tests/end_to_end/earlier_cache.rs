@@ -46,7 +46,7 @@ fn with_the_cache_of_an_earlier_version_everything_is_as_without_one() {
         &["snapshots", "--json"][..],
         &["ls", "-R", "--json", "latest"],
         &["find", "f1*", "--json"],
-        &["diff", "latest~3", "latest", "--json"],
+        &["diff", "latest~1", "latest", "--json"],
         &["check", "--read-data"],
     ] {
         let (one, other) = (with.ok(words), without.ok(words));
