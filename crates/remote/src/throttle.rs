@@ -4,9 +4,9 @@
 //! of a second of the rate, so that the line is loaded evenly, and no more than one piece of what
 //! was not used is saved up.
 //!
-//! A run that is to end receives no more, and has two minutes for what it sends: what was stored is
-//! of use only if its end is told. Beyond them only the beginning of an object goes on, which is all
-//! of a record of a run and of most parts of an index.
+//! A run that is to end receives no more, and has two minutes for what it sends: what was stored
+//! is of use only if its end is told. Beyond them only the beginning of an object goes on, which is
+//! all of a record of a run and of most parts of an index.
 
 use crate::waiting::Waiting;
 use std::fmt;
