@@ -376,8 +376,8 @@ pub struct KeyAdd {
     /// Make and print a recovery key
     #[arg(long, conflicts_with_all = ["new_password_file", "new_key_file"])]
     pub recovery: bool,
-    /// Words to know it by
-    #[arg(long, default_value = "")]
+    /// Words to know it by; of a key that replaces another, those of that one
+    #[arg(long, default_value = "", hide_default_value = true)]
     pub label: String,
 }
 

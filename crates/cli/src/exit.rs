@@ -57,8 +57,8 @@ pub struct Usage(pub String);
 /// The way to the store failed: ends with [`UNFINISHED`].
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "the repository cannot be reached, and what was stored is kept: the same command goes on from \
-     here"
+    "the repository cannot be reached, and what this run recorded there is kept: the same command \
+     goes on from here"
 )]
 pub struct GoesOn;
 

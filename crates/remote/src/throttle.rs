@@ -189,6 +189,9 @@ impl<R: Read> Read for Throttled<R> {
         };
         let len = buf.len().min(lane.piece());
         let read = self.from.read(&mut buf[..len])?;
+        if read == 0 {
+            return Ok(0);
+        }
         match &mut self.sent {
             None => lane.take(read)?,
             Some(sent) => {

@@ -19,6 +19,9 @@ pub struct RestoreReport {
     pub bytes_missing: u64,
     /// Entries that were there already and keep their content.
     pub kept: u64,
+    /// Files whose metadata alone was restored and whose modification time was another: their
+    /// content may be, too, and does not show it any more.
+    pub times_changed: u64,
     /// Entries that were there and, by order, were left alone.
     pub skipped: u64,
     /// Directories made (compared, by `verify`).

@@ -108,7 +108,7 @@ pub fn ended(
     console.finish();
     let outcome = outcome.map_err(interrupted_while_waiting);
     if matches!(outcome, Err(Error::Interrupted)) && !global.quiet && !options.dry_run {
-        report!("what was finished is stored: run the same command again to continue");
+        report!("what was recorded so far is kept: run the same command again to continue");
     }
     let outcome = outcome.map_err(|error| how_it_ends(error, options))?;
     let problems = outcome.snapshot.counts.problems;

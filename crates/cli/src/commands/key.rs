@@ -62,6 +62,15 @@ fn replace(
         return Ok(exit::INCOMPLETE);
     }
     said(global, "removed", old);
+    let other = repository.slot_of(secret)?;
+    if let Some(other) = other {
+        // Whoever changes a password wants the old one to open nothing.
+        report!(
+            "bale: key {0} opens with the old password or key, too, and stays: bale key remove {0}",
+            other.short()
+        );
+        return Ok(exit::INCOMPLETE);
+    }
     if !global.quiet && !global.json {
         report!("The root key is unchanged: whoever had it can still read this repository.");
     }

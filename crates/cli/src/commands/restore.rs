@@ -374,6 +374,13 @@ pub fn summary(
             sizes::either(report.directories_kept, "directory", "directories")
         );
     }
+    if report.times_changed > 0 {
+        report!(
+            "{} had another modification time and has the snapshot's now: what changed in it since \
+             the backup stays, and shows only to restore --overwrite always",
+            sizes::counted(report.times_changed, "file")
+        );
+    }
     print_in_part(report);
     print_deleted(options, report);
     if options.verify && !options.dry_run {
@@ -403,7 +410,7 @@ fn summary_object(
         "skipped": report.skipped,
         "incomplete": report.incomplete, "bytes_missing": report.bytes_missing,
         "dirs": report.directories, "dirs_kept": report.directories_kept,
-        "replaced": report.replaced, "others": report.others, "links": report.links,
+        "replaced": report.replaced, "times_changed": report.times_changed, "others": report.others, "links": report.links,
         "deleted": report.deleted,
         "spared": report.spared, "salvaged": report.salvaged,
         "bytes": report.bytes, "differences": report.differences, "problems": report.problems,

@@ -284,8 +284,13 @@ fn print_table(global: &Global, looked: &Looked) {
     }
     if !global.quiet {
         let well = looked.sources.len() - looked.count(Finding::is_trouble);
+        let not_well = looked.profiles.iter().filter(|one| !one.is_well()).count();
+        let profiles = match not_well {
+            0 => String::new(),
+            _ => format!("; {} not well", sizes::counted(not_well as u64, "profile")),
+        };
         report!(
-            "{}, {} well",
+            "{}, {} well{profiles}",
             sizes::counted(looked.sources.len() as u64, "source"),
             sizes::count(well as u64)
         );

@@ -183,6 +183,31 @@ fn a_password_that_is_there_already_is_not_added_again_by_passwd() {
     assert_eq!(passwords.count(), 1, "{listed}");
 }
 
+/// A password that leaked is in as many slots as somebody put it in.
+#[test]
+fn passwd_names_another_slot_that_the_old_password_opens() {
+    let bench = Bench::new();
+    for name in ["old", "new"] {
+        bench.write(name, name);
+    }
+    bench.ok(&["init", "-r", "repo", "-p", "old"]);
+    let with = |words: &[&str]| bench.run(&[words, &["-r", "repo", "-p", "old"]].concat());
+    assert_eq!(with(&["key", "add", "--new-password-file", "old"]).code, 0);
+    let changed = with(&["key", "passwd", "--new-password-file", "new"]);
+    assert_eq!(changed.code, 3, "{changed}");
+    assert!(
+        changed.err.contains("opens with the old password"),
+        "{changed}"
+    );
+    assert_eq!(with(&["snapshots"]).code, 0);
+    let listed = bench.ok(&["key", "list", "--json", "-r", "repo", "-p", "old"]);
+    let keys = listed.of_type("key");
+    let current = keys.iter().find(|key| key["current"] == true).unwrap();
+    let id = current["id"].as_str().unwrap();
+    bench.ok(&["key", "remove", id, "-r", "repo", "-p", "new"]);
+    assert_eq!(with(&["snapshots"]).code, 12);
+}
+
 #[test]
 fn init_without_a_name_makes_the_users_own_once() {
     let bench = Bench::new();

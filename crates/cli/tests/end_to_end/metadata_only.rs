@@ -36,7 +36,13 @@ fn metadata_comes_back_and_contents_stay() {
         "{dry}"
     );
     bench.sh("test $(stat -c %a out/b) = 777");
-    bench.ok(&words);
+    let ran = bench.ok(&words);
+    assert!(
+        ran.err.contains("2 files had another modification time"),
+        "{ran}"
+    );
+    let again = bench.ok(&[&words[..], &["--json"]].concat());
+    assert_eq!(again.summary()["times_changed"], 0);
     bench.sh("test $(cat out/b) = longer; test $(cat out/d/new) = new
         cmp <(cd source; stat -c '%n %a %u %g %h' d d/a d/also d/link b pipe) \\
             <(cd out; stat -c '%n %a %u %g %h' d d/a d/also d/link b pipe)

@@ -3,7 +3,9 @@
 use super::index_seen::{self, MadeFor};
 use super::run::BackupRun;
 use super::tally::Tally;
-use crate::limits::{CHECKPOINT_BYTES, CHECKPOINT_SECONDS, SEGMENT_PATIENCE};
+use crate::limits::{
+    CHECKPOINT_BYTES, CHECKPOINT_SECONDS, CHECKPOINT_SECONDS_FIRST, SEGMENT_PATIENCE,
+};
 use bale_format::{ObjectId, Snapshot};
 use bale_repository::catalog::Partial;
 use bale_repository::error::Result;
@@ -38,6 +40,8 @@ pub(super) struct Checkpoints<'a> {
     last_time: Instant,
     last_bytes: u64,
     written: Option<ObjectId>,
+    /// So many records were written.
+    records: u32,
     looked: u32,
 }
 
@@ -61,6 +65,7 @@ impl<'a> Checkpoints<'a> {
             last_time: Instant::now(),
             last_bytes: 0,
             written: None,
+            records: 0,
             looked: 0,
         }
     }
@@ -73,7 +78,7 @@ impl<'a> Checkpoints<'a> {
         }
         self.end_what_stands_still()?;
         let bytes = self.store.written().bytes_stored;
-        if self.last_time.elapsed() < self.every && bytes - self.last_bytes < CHECKPOINT_BYTES {
+        if self.last_time.elapsed() < self.pause() && bytes - self.last_bytes < CHECKPOINT_BYTES {
             return Ok(());
         }
         // A record closes the open segment, wherever in a project that is; at the end of one it
@@ -83,6 +88,13 @@ impl<'a> Checkpoints<'a> {
             return Ok(());
         }
         self.write(rows, false)
+    }
+
+    /// From one record to the next.
+    fn pause(&self) -> Duration {
+        let first = Duration::from_secs(CHECKPOINT_SECONDS_FIRST);
+        let doubled = 1u32.checked_shl(self.records).unwrap_or(u32::MAX);
+        first.saturating_mul(doubled).min(self.every)
     }
 
     /// Closes a segment to which nothing comes: a server would end its transfer.
@@ -135,6 +147,7 @@ impl<'a> Checkpoints<'a> {
                 .store()
                 .delete(&ObjectName::run(self.run.id, before))?;
         }
+        self.records = self.records.saturating_add(1);
         self.last_time = Instant::now();
         self.last_bytes = written.bytes_stored;
         Ok(())

@@ -15,6 +15,7 @@ use bytes::Bytes;
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
 use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::Ordering;
 
 /// Why something stays in the place of a file of which a part is missing.
 pub const UNREAD_STAYS: &str =
@@ -251,6 +252,10 @@ fn keep(
         Err(error) => return Err(EntryFailure::os("open")(error)),
     };
     let stat = checked_at(worker, &fd, entry)?;
+    let is_time_other = times::mtime_of(&stat) != (entry.mtime.seconds, entry.mtime.nanos);
+    if regular && is_time_other && worker.run.options.overwrite == Overwrite::MetadataOnly {
+        (worker.run.counters.times_changed).fetch_add(1, Ordering::Relaxed);
+    }
     metadata::adjust(
         worker,
         metadata::TargetInode::Open(fd.as_fd()),

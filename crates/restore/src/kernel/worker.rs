@@ -50,6 +50,7 @@ struct ThreadCounts {
 pub struct Counters {
     pub files_written: AtomicU64,
     pub kept: AtomicU64,
+    pub times_changed: AtomicU64,
     pub skipped: AtomicU64,
     pub incomplete: AtomicU64,
     pub bytes_missing: AtomicU64,
@@ -225,6 +226,7 @@ impl<'a> RestoreRun<'a> {
             bytes_missing: get(&counters.bytes_missing),
             replaced: get(&counters.replaced),
             kept: get(&counters.kept),
+            times_changed: get(&counters.times_changed),
             skipped: get(&counters.skipped),
             directories: get(&counters.directories) + made_for_others,
             directories_kept: found - made_for_others,
