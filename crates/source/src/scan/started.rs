@@ -13,7 +13,7 @@ use super::{ScanItem, ScanOptions, Sources};
 use crate::image::Image;
 use crate::read::Arranged;
 use bale_format::snapshot::{Filesystem, Totals};
-use bale_pipeline::error::{Failure, Result};
+use bale_pipeline::error::{Failure, Result, with_causes};
 use bale_pipeline::monitor::{Monitor, Phase, Progress};
 use std::io;
 use std::path::Path;
@@ -121,11 +121,30 @@ pub(super) fn gather(
     );
     gathered.map_err(|error| match error.kind() {
         io::ErrorKind::Interrupted => Failure::Interrupted,
-        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Failure::Other(format!(
-            "sort inodes and names in {}: {error} (--cache-dir names another place)",
-            options.spill_directory.display()
+        _ if is_for_want_of_room(&error) => Failure::Other(format!(
+            "sort inodes and names in {}: {} (--cache-dir names another place)",
+            options.spill_directory.display(),
+            with_causes(&error)
         )),
-        _ => Failure::local("read the inodes of", path)(error),
+        kind => {
+            let error = io::Error::new(kind, with_causes(&error));
+            Failure::local("read the inodes of", path)(error)
+        }
+    })
+}
+
+/// Also where sorting says so, whose error is of no kind.
+fn is_for_want_of_room(error: &io::Error) -> bool {
+    let first: &dyn std::error::Error = error;
+    let mut causes = std::iter::successors(Some(first), |cause| cause.source());
+    causes.any(|cause| {
+        let cause = cause.downcast_ref::<io::Error>();
+        cause.is_some_and(|cause| {
+            matches!(
+                cause.kind(),
+                io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded
+            )
+        })
     })
 }
 
