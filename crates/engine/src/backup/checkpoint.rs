@@ -18,6 +18,11 @@ use std::time::{Duration, Instant};
 /// that stand still for five minutes, and what was in them is lost.
 const SEGMENT_IDLE_MAX: Duration = Duration::from_secs(120);
 
+/// Between two looks at the clock there are so many items: a few large files take minutes.
+const CLOCK_EVERY: u32 = 8;
+/// The same of looks at what was stored.
+const BYTES_EVERY: u32 = 1024;
+
 /// Makes a catalog, and says what of it an unfinished run can be gone on from.
 pub(super) trait Resumable {
     /// After it, no row waits for its content; the last one loses no row.
@@ -73,12 +78,16 @@ impl<'a> Checkpoints<'a> {
     pub(super) fn when_due(&mut self, rows: &mut impl Resumable) -> Result<()> {
         self.looked = self.looked.wrapping_add(1);
         let often = self.every < Duration::from_secs(CHECKPOINT_SECONDS);
-        if !often && !self.looked.is_multiple_of(1024) {
+        if !often && !self.looked.is_multiple_of(CLOCK_EVERY) {
+            return Ok(());
+        }
+        let is_time = self.last_time.elapsed() >= self.pause();
+        if !often && !is_time && !self.looked.is_multiple_of(BYTES_EVERY) {
             return Ok(());
         }
         self.end_what_stands_still()?;
         let bytes = self.store.written().bytes_stored;
-        if self.last_time.elapsed() < self.pause() && bytes - self.last_bytes < CHECKPOINT_BYTES {
+        if !is_time && bytes - self.last_bytes < CHECKPOINT_BYTES {
             return Ok(());
         }
         // A record closes the open segment, wherever in a project that is; at the end of one it
