@@ -51,9 +51,6 @@ const SEEN_BYTES_LEAST: usize = 7 << 20;
 
 /// Seconds between two records of an unfinished run.
 pub(crate) const CHECKPOINT_SECONDS: u64 = 300;
-/// To the first record of a run, which is of use most where lines are slow and break; to the second
-/// it is twice as long, and so on.
-pub(crate) const CHECKPOINT_SECONDS_FIRST: u64 = 30;
 /// A run whose last sign of life is younger is under way. It replaces it every
 /// `CHECKPOINT_SECONDS`; a store may be slow.
 pub(crate) const ALIVE_SECONDS: u64 = 3 * CHECKPOINT_SECONDS;

@@ -362,7 +362,6 @@ pub fn summary(
     );
     let kept = report.kept + report.skipped;
     if kept + report.directories_kept > 0 {
-        // Metadata that differed was restored, and is not counted.
         let what = match (options.metadata_only, options.dry_run) {
             (false, _) => "content unchanged",
             (true, false) => "metadata is as in the snapshot",
@@ -410,7 +409,8 @@ fn summary_object(
         "skipped": report.skipped,
         "incomplete": report.incomplete, "bytes_missing": report.bytes_missing,
         "dirs": report.directories, "dirs_kept": report.directories_kept,
-        "replaced": report.replaced, "times_changed": report.times_changed, "others": report.others, "links": report.links,
+        "replaced": report.replaced, "times_changed": report.times_changed,
+        "others": report.others, "links": report.links,
         "deleted": report.deleted,
         "spared": report.spared, "salvaged": report.salvaged,
         "bytes": report.bytes, "differences": report.differences, "problems": report.problems,

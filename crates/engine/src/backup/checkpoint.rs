@@ -3,9 +3,7 @@
 use super::index_seen::{self, MadeFor};
 use super::run::BackupRun;
 use super::tally::Tally;
-use crate::limits::{
-    CHECKPOINT_BYTES, CHECKPOINT_SECONDS, CHECKPOINT_SECONDS_FIRST, SEGMENT_PATIENCE,
-};
+use crate::limits::{CHECKPOINT_BYTES, CHECKPOINT_SECONDS, SEGMENT_PATIENCE};
 use bale_format::{ObjectId, Snapshot};
 use bale_repository::catalog::Partial;
 use bale_repository::error::Result;
@@ -17,6 +15,10 @@ use std::time::{Duration, Instant};
 /// A segment on a server to which nothing came for so long is closed: servers of FTP end transfers
 /// that stand still for five minutes, and what was in them is lost.
 const SEGMENT_IDLE_MAX: Duration = Duration::from_secs(120);
+
+/// To the first record of a run, which is of use most where lines are slow and break; to the second
+/// it is twice as long, and so on.
+const FIRST_AFTER: Duration = Duration::from_secs(30);
 
 /// Between two looks at the clock there are so many items: a few large files take minutes.
 const CLOCK_EVERY: u32 = 8;
@@ -101,9 +103,8 @@ impl<'a> Checkpoints<'a> {
 
     /// From one record to the next.
     fn pause(&self) -> Duration {
-        let first = Duration::from_secs(CHECKPOINT_SECONDS_FIRST);
         let doubled = 1u32.checked_shl(self.records).unwrap_or(u32::MAX);
-        first.saturating_mul(doubled).min(self.every)
+        FIRST_AFTER.saturating_mul(doubled).min(self.every)
     }
 
     /// Closes a segment to which nothing comes: a server would end its transfer.

@@ -372,7 +372,7 @@ fn read_while_written(store: &dyn Store, name: &ObjectName, bytes: &[u8]) {
     for _ in 0..20 {
         match store.get(name, LEN_MAX) {
             Ok(read) => assert!(read == bytes, "{name} was visible before it was whole"),
-            // A server that is busy with the writers says so: it is asked again by whoever needs it.
+            // A server that is busy with the writers says so, and is asked again.
             Err(error) if error.may_pass() => {}
             Err(error) => assert_eq!(error.kind(), ErrorKind::NotFound, "{error}"),
         }
