@@ -197,6 +197,25 @@ impl TreeFilesystem {
             Some(MountNode::Row(..) | MountNode::SnapshotRoot(_))
         )
     }
+
+    /// Calls `add` for entries behind a place until it wants no more. Behind the last one, the
+    /// kernel knows all of them.
+    fn list(
+        &self,
+        directory: u64,
+        behind: u64,
+        add: &mut dyn FnMut(&ListedNode) -> bool,
+    ) -> Result<(), TreeError> {
+        let mut is_at_end = true;
+        self.tree.list(directory, behind, &mut |listed| {
+            is_at_end = false;
+            add(listed)
+        })?;
+        if is_at_end && let Some(pusher) = self.pusher.get() {
+            pusher.push_listed(&self.tree, directory, behind);
+        }
+        Ok(())
+    }
 }
 
 impl Filesystem for TreeFilesystem {
@@ -341,21 +360,14 @@ impl Filesystem for TreeFilesystem {
         offset: u64,
         mut reply: ReplyDirectory,
     ) {
-        let mut is_at_end = true;
         let mut add = |listed: &ListedNode| {
-            is_at_end = false;
             let attributes = listed.attributes;
             let name = OsStr::from_bytes(listed.name);
             let kind = kind_of(attributes.kind);
             !reply.add(INodeNo(attributes.shown), listed.cookie, kind, name)
         };
-        match self.tree.list(number.0, offset, &mut add) {
-            Ok(()) => {
-                if is_at_end && let Some(pusher) = self.pusher.get() {
-                    pusher.push_listed(&self.tree, number.0, offset);
-                }
-                reply.ok();
-            }
+        match self.list(number.0, offset, &mut add) {
+            Ok(()) => reply.ok(),
             Err(error) => reply.error(error.into()),
         }
     }
@@ -368,9 +380,7 @@ impl Filesystem for TreeFilesystem {
         offset: u64,
         mut reply: ReplyDirectoryPlus,
     ) {
-        let mut is_at_end = true;
         let mut add = |listed: &ListedNode| {
-            is_at_end = false;
             let attributes = listed.attributes;
             // What is believed for no time is looked up before it is used.
             let lasts = match attributes.is_partly_known {
@@ -386,13 +396,8 @@ impl Filesystem for TreeFilesystem {
                 GENERATION,
             )
         };
-        match self.tree.list(number.0, offset, &mut add) {
-            Ok(()) => {
-                if is_at_end && let Some(pusher) = self.pusher.get() {
-                    pusher.push_listed(&self.tree, number.0, offset);
-                }
-                reply.ok();
-            }
+        match self.list(number.0, offset, &mut add) {
+            Ok(()) => reply.ok(),
             Err(error) => reply.error(error.into()),
         }
     }

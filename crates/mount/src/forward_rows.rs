@@ -42,14 +42,12 @@ impl ForwardRows {
             (reader.next..=reader.pushed.max(reader.next) + GAP_ROWS).contains(&number)
         };
         let Some(found) = readers.iter().rposition(is_near) else {
-            if readers.len() == READERS_MAX {
-                readers.remove(0);
-            }
-            readers.push(RowReader {
+            let reader = RowReader {
                 next: number + 1,
                 reads: 1,
                 pushed: number + 1,
-            });
+            };
+            put_last(&mut readers, reader);
             return None;
         };
         let mut reader = readers.remove(found);
@@ -74,15 +72,21 @@ impl ForwardRows {
             return;
         }
         let mut readers = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if readers.len() == READERS_MAX {
-            readers.remove(0);
-        }
-        readers.push(RowReader {
+        let reader = RowReader {
             next: numbers.start,
             reads: READS_MIN,
             pushed: numbers.end,
-        });
+        };
+        put_last(&mut readers, reader);
     }
+}
+
+/// The one that was seen longest ago makes room.
+fn put_last(readers: &mut Vec<RowReader>, reader: RowReader) {
+    if readers.len() == READERS_MAX {
+        readers.remove(0);
+    }
+    readers.push(reader);
 }
 
 fn listed_until(numbers: Range<u64>, is_listed: impl Fn(u64) -> bool) -> u64 {

@@ -62,8 +62,7 @@ fn replace(
         return Ok(exit::INCOMPLETE);
     }
     said(global, "removed", old);
-    let other = repository.slot_of(secret)?;
-    if let Some(other) = other {
+    if let Some(other) = repository.slot_of(secret)? {
         // Whoever changes a password wants the old one to open nothing.
         report!(
             "bale: key {0} opens with the old password or key, too, and stays: bale key remove {0}",

@@ -177,12 +177,16 @@ impl Looked {
         self.sources.iter().filter(has).count()
     }
 
+    fn profiles_not_well(&self) -> usize {
+        self.profiles.iter().filter(|one| !one.is_well()).count()
+    }
+
     /// No source, one that is not well, or snapshots of nobody knows which: each could be the
     /// newest of a source.
     fn is_well(&self) -> bool {
         let sources = &self.sources;
         let are_well = sources.iter().all(|source| source.judgement.is_well());
-        let are_profiles_well = self.profiles.iter().all(JudgedProfile::is_well);
+        let are_profiles_well = self.profiles_not_well() == 0;
         let are_any = !sources.is_empty() || self.may_be_empty;
         let is_all_there = self.missed.is_empty() && self.damaged.is_empty();
         are_any && are_well && are_profiles_well && is_all_there
@@ -213,12 +217,11 @@ fn print_objects(looked: &Looked) {
         output::object(&profile.object());
     }
     let not_well = looked.count(Finding::is_trouble);
-    let profiles_not_well = looked.profiles.iter().filter(|one| !one.is_well()).count();
     output::object(&json!({
         "type": "summary", "sources": looked.sources.len(), "not_well": not_well,
         "late": looked.count(|finding| matches!(finding, Finding::Late { .. })),
         "missed": looked.missed.len(), "damaged": looked.damaged.len(), "well": looked.is_well(),
-        "profiles": looked.profiles.len(), "profiles_not_well": profiles_not_well,
+        "profiles": looked.profiles.len(), "profiles_not_well": looked.profiles_not_well(),
     }));
 }
 
@@ -284,10 +287,9 @@ fn print_table(global: &Global, looked: &Looked) {
     }
     if !global.quiet {
         let well = looked.sources.len() - looked.count(Finding::is_trouble);
-        let not_well = looked.profiles.iter().filter(|one| !one.is_well()).count();
-        let profiles = match not_well {
+        let profiles = match looked.profiles_not_well() as u64 {
             0 => String::new(),
-            _ => format!("; {} not well", sizes::counted(not_well as u64, "profile")),
+            not_well => format!("; {} not well", sizes::counted(not_well, "profile")),
         };
         report!(
             "{}, {} well{profiles}",

@@ -4,6 +4,7 @@ use crate::bench::{Bench, Ran};
 use crate::serving::start;
 use bale_testkit::scene::noise;
 use std::path::Path;
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// Nothing that is waited for takes longer, on whatever machine.
@@ -17,6 +18,18 @@ fn packs(served: &Path) -> usize {
         .filter_map(|directory| std::fs::read_dir(directory.path()).ok())
         .map(Iterator::count)
         .sum()
+}
+
+/// A backup that runs, once so many packs of it are on the server.
+fn under_way(mut backup: Command, served: &Path, least: usize) -> Child {
+    backup.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let backup = backup.spawn().unwrap();
+    let end = Instant::now() + PATIENCE;
+    while packs(served) < least {
+        assert!(Instant::now() < end, "no pack comes to the server");
+        std::thread::yield_now();
+    }
+    backup
 }
 
 #[test]
@@ -43,14 +56,7 @@ fn when_its_server_is_gone_a_backup_ends_with_what_it_has_and_the_next_goes_on()
     let words = ["backup", "source", "--json", "--retry-for", "2s"];
     let mut slow = command(&address, &words);
     slow.args(["--limit-upload", "4M"]);
-    slow.stdout(std::process::Stdio::piped());
-    slow.stderr(std::process::Stdio::piped());
-    let backup = slow.spawn().unwrap();
-    let end = Instant::now() + PATIENCE;
-    while packs(&bench.path("served/name")) < 2 {
-        assert!(Instant::now() < end, "no pack comes to the server");
-        std::thread::yield_now();
-    }
+    let backup = under_way(slow, &bench.path("served/name"), 2);
     server.kill();
     let ran = Ran::from(backup.wait_with_output().unwrap());
     assert_eq!(ran.code, 3, "{ran}");
@@ -103,14 +109,7 @@ fn a_backup_that_is_interrupted_on_a_slow_line_keeps_what_was_on_its_way() {
     let mut slow = bench.command();
     slow.args(["backup", "source", "--limit-upload", "4M"])
         .args(on_it);
-    slow.stdout(std::process::Stdio::piped());
-    slow.stderr(std::process::Stdio::piped());
-    let backup = slow.spawn().unwrap();
-    let end = Instant::now() + PATIENCE;
-    while packs(&bench.path("served/name")) < 1 {
-        assert!(Instant::now() < end, "no pack comes to the server");
-        std::thread::yield_now();
-    }
+    let backup = under_way(slow, &bench.path("served/name"), 1);
     bench.sh(&format!("kill -TERM {}", backup.id()));
     let ran = Ran::from(backup.wait_with_output().unwrap());
     assert_eq!(ran.code, 130, "{ran}");

@@ -161,14 +161,20 @@ fn keys_are_added_listed_changed_and_removed_but_the_last_one_stays() {
     bench.ok(&["snapshots"]);
 }
 
-/// Ended before the old one was removed, and run again.
-#[test]
-fn a_password_that_is_there_already_is_not_added_again_by_passwd() {
+/// A repository with the password in `old`, and another one in `new`.
+fn opened_by_old() -> Bench {
     let bench = Bench::new();
     for name in ["old", "new"] {
         bench.write(name, name);
     }
     bench.ok(&["init", "-r", "repo", "-p", "old"]);
+    bench
+}
+
+/// Ended before the old one was removed, and run again.
+#[test]
+fn a_password_that_is_there_already_is_not_added_again_by_passwd() {
+    let bench = opened_by_old();
     let with = |words: &[&str]| bench.run(&[words, &["-r", "repo", "-p", "old"]].concat());
     assert_eq!(with(&["key", "add", "--new-password-file", "new"]).code, 0);
     let same = with(&["key", "passwd", "--new-password-file", "old"]);
@@ -186,11 +192,7 @@ fn a_password_that_is_there_already_is_not_added_again_by_passwd() {
 /// A password that leaked is in as many slots as somebody put it in.
 #[test]
 fn passwd_names_another_slot_that_the_old_password_opens() {
-    let bench = Bench::new();
-    for name in ["old", "new"] {
-        bench.write(name, name);
-    }
-    bench.ok(&["init", "-r", "repo", "-p", "old"]);
+    let bench = opened_by_old();
     let with = |words: &[&str]| bench.run(&[words, &["-r", "repo", "-p", "old"]].concat());
     assert_eq!(with(&["key", "add", "--new-password-file", "old"]).code, 0);
     let changed = with(&["key", "passwd", "--new-password-file", "new"]);
