@@ -1,5 +1,6 @@
 //! Exit codes, and which error ends with which. Scripts rely on them: docs/SCRIPTING.md.
 
+use bale_pipeline::monitor::Kept;
 use bale_repository::error::Error;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -11,7 +12,7 @@ pub const FAILED: i32 = 1;
 pub const USAGE: i32 = 2;
 /// Committed, but something could not be read or changed while it was read.
 pub const INCOMPLETE: i32 = 3;
-/// Nothing is committed, but what was stored is kept, and the next run goes on from there.
+/// Nothing is committed, but what was stored and named is kept for the next run.
 pub const UNFINISHED: i32 = 3;
 /// Check found damage.
 pub const DAMAGE: i32 = 4;
@@ -54,13 +55,15 @@ pub fn with_what_is_missing(code: i32) -> i32 {
 #[error("{0}")]
 pub struct Usage(pub String);
 
-/// The way to the store failed: ends with [`UNFINISHED`].
+/// The way to the store failed, and this much is kept there: ends with [`UNFINISHED`].
 #[derive(Debug, thiserror::Error)]
-#[error(
-    "the repository cannot be reached, and what this run recorded there is kept: the same command \
-     goes on from here"
-)]
-pub struct GoesOn;
+#[error("the repository cannot be reached, and {}", match .0 {
+    Kept::Record => "what this run recorded there is kept: the same command goes on from here",
+    Kept::Content => "what this run stored there is kept: the same command reads everything again, \
+                      and stores only the rest",
+    Kept::Nothing => "nothing of this run is kept there: run the same command again",
+})]
+pub struct GoesOn(pub Kept);
 
 /// Code for an error that ended a command.
 pub fn code_of(error: &anyhow::Error) -> i32 {

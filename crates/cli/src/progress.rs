@@ -5,7 +5,7 @@ mod line;
 
 use crate::args::Global;
 use crate::{interrupt, output, sizes, variables};
-use bale_pipeline::monitor::{Act, Monitor, Phase, Problem, Progress};
+use bale_pipeline::monitor::{Act, Kept, Monitor, Phase, Problem, Progress};
 use bale_repository::error::IN_COLD_STORE;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use line::{Shown, phase_name};
@@ -32,6 +32,7 @@ pub struct Console {
     /// Of those, how many for want of the cold store, and not named one by one.
     in_cold_store: AtomicU64,
     state: Mutex<State>,
+    kept: Mutex<Kept>,
 }
 
 struct State {
@@ -64,6 +65,7 @@ impl Console {
                 place: Vec::new(),
                 is_place_new: false,
             }),
+            kept: Mutex::default(),
         }
     }
 
@@ -95,6 +97,11 @@ impl Console {
                 sizes::count(count)
             ),
         }
+    }
+
+    /// Of a backup that made no snapshot.
+    pub fn what_is_kept(&self) -> Kept {
+        *self.kept.lock().expect("holders do not panic")
     }
 
     /// Were there contents that only the cold store has?
@@ -230,6 +237,11 @@ impl Monitor for Console {
             problem.path.splice(..0, self.root.iter().copied());
         }
         self.above(|| output::problem(&problem, self.json));
+    }
+
+    fn kept(&self, kept: Kept) {
+        let mut most = self.kept.lock().expect("holders do not panic");
+        *most = kept.max(*most);
     }
 
     fn note(&self, text: &str) {

@@ -55,7 +55,7 @@ pub use stream::{Stream, backup_stream};
 use crate::heartbeat::Heartbeat;
 use crate::limits::CHECKPOINT_SECONDS;
 use bale_pipeline::error::with_causes;
-use bale_pipeline::monitor::Monitor;
+use bale_pipeline::monitor::{Kept, Monitor};
 use bale_repository::error::{Error, Result};
 use bale_repository::pack::{ChunkWriter, WriterOptions};
 use bale_repository::repository::Repository;
@@ -170,7 +170,7 @@ fn scan_and_store(
     unread_index::report(&run.repository, &tally)?;
     let store = start_writer(run, parent, options)?;
     let done = store_and_commit(run, parent, sources, started, &store, &tally, options);
-    let (outcome, digests) = done.map_err(|error| after_failure(&store, error))?;
+    let (outcome, digests) = done.map_err(|error| after_failure((&store, parent), error, monitor))?;
     // Only now: of what is not committed nothing is remembered.
     cache.remember(digests, parent, &outcome, &tally);
     Ok(outcome)
@@ -195,17 +195,27 @@ fn store_and_commit(
     Ok((outcome, digests))
 }
 
-/// If the store failed, its error, whatever was said of it on the way here. What is durable by then
-/// is named, as far as the store still takes that: the next run goes on from there, from the last
-/// record of this one.
-fn after_failure(store: &ChunkWriter, error: Error) -> Error {
+/// If the store failed, its error, whatever was said of it on the way here. What is stored by then
+/// is named, as far as the store still takes that: the next run does not store it again, and goes
+/// on from the last record of this one, if there is one.
+fn after_failure(
+    (store, parent): (&ChunkWriter, &Parent),
+    error: Error,
+    monitor: &dyn Monitor,
+) -> Error {
     let trouble = match (&error, store.store_trouble()) {
         (Error::Interrupted, _) | (_, None) => None,
         (_, trouble) => trouble,
     };
-    if trouble.is_some() || matches!(error, Error::Store(_)) {
-        let _is_sent_again_by_the_next = store.name_durable();
+    let is_of_store = trouble.is_some() || matches!(error, Error::Store(_));
+    if is_of_store || store.flush().is_err() {
+        let _is_stored_again_by_the_next = store.name_durable();
     }
+    monitor.kept(match (store.has_named(), &parent.run) {
+        (_, Some(_)) => Kept::Record,
+        (true, None) => Kept::Content,
+        (false, None) => Kept::Nothing,
+    });
     trouble.map_or(error, Error::Store)
 }
 

@@ -58,6 +58,18 @@ pub struct Problem {
     pub text: String,
 }
 
+/// What a backup that has made no snapshot (yet) leaves to the next one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Kept {
+    /// Nothing that it could find.
+    #[default]
+    Nothing,
+    /// What was stored: everything is read again, and only the rest is stored.
+    Content,
+    /// A record besides: what is in it is not read again either.
+    Record,
+}
+
 /// What happens to a path in the target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Act {
@@ -104,6 +116,8 @@ pub trait Monitor: Sync {
     fn wants_restored(&self) -> bool {
         false
     }
+    /// What is kept of a backup if it ends now; told more than once.
+    fn kept(&self, _kept: Kept) {}
     /// Asked often; true ends the operation with `Interrupted`.
     fn interrupted(&self) -> bool {
         false

@@ -52,9 +52,8 @@ pub fn make_for(dir: &Path, purpose: DirPurpose) -> Result<()> {
             true => Path::new("."),
             false => parent,
         };
-        let is_file = |at: &&Path| std::fs::metadata(at).is_ok_and(|meta| !meta.is_dir());
-        if let Some(file) = parent.ancestors().find(is_file) {
-            refuse(file, Some("is no directory".to_owned()))?;
+        if let Some((file, why)) = parent.ancestors().find_map(why_no_directory) {
+            refuse(file, Some(why.to_owned()))?;
         }
         let made = builder.recursive(true).create(parent);
         made.map_err(Failure::local("create", parent))?;
@@ -96,6 +95,18 @@ fn check_way_to(dir: &Path, purpose: DirPurpose) -> Result<()> {
         refuse(step, why, purpose)?;
     }
     Ok(())
+}
+
+/// Something is there, and nothing can be made in it.
+fn why_no_directory(at: &Path) -> Option<(&Path, &'static str)> {
+    match std::fs::metadata(at) {
+        Ok(meta) => (!meta.is_dir()).then_some((at, "is no directory")),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            let is_link = std::fs::symlink_metadata(at).is_ok();
+            is_link.then_some((at, "is a link to nothing"))
+        }
+        Err(_) => None,
+    }
 }
 
 /// Could others change what stands in the parent?

@@ -109,7 +109,8 @@ pub fn latest(times: &[Times], now: &Zoned) -> Option<Zoned> {
 }
 
 /// The moment since which a step is late: one that is longer ago than a start may be delayed and a
-/// run may take, and that no success followed.
+/// run may take, and that no success followed: it is after the last one, or after whatever began
+/// instead where there was none.
 pub fn late_since(
     times: &[Times],
     last_success: Option<&Zoned>,

@@ -28,6 +28,9 @@ pub struct RunRecord {
     /// By the step's name.
     #[serde(default)]
     pub steps: BTreeMap<String, StepRecord>,
+    /// When the first run began that is in it: moments before it were nobody's.
+    #[serde(default)]
+    pub first_run: Option<Timestamp>,
     /// The last run that had anything to do.
     #[serde(default)]
     pub last_run: Option<LastRun>,
@@ -94,6 +97,7 @@ impl RunRecord {
             profile: profile.to_owned(),
             repository: repository.to_owned(),
             steps: BTreeMap::new(),
+            first_run: None,
             last_run: None,
         }
     }

@@ -345,6 +345,12 @@ impl ChunkWriter {
         self.shared.name_durable()
     }
 
+    /// Does the index name anything that this writer stored? Then another one does not store it
+    /// again.
+    pub fn has_named(&self) -> bool {
+        self.shared.has_named()
+    }
+
     /// The first failure of the store, if that is why storing failed: whoever comes later learns
     /// only that it did.
     pub fn store_trouble(&self) -> Option<StoreError> {

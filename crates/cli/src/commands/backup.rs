@@ -11,7 +11,7 @@ use bale_engine::backup::{self as engine, BackupOptions, EarlyScan, Outcome};
 use bale_engine::status::SuddenChange;
 use bale_format::{ObjectId, Time};
 use bale_pipeline::filter::Filter;
-use bale_pipeline::monitor::Monitor;
+use bale_pipeline::monitor::{Kept, Monitor};
 use bale_repository::error::Error;
 use bale_repository::repository::Repository;
 use bale_repository::snapshots::is_time_in_future;
@@ -108,9 +108,9 @@ pub fn ended(
     console.finish();
     let outcome = outcome.map_err(interrupted_while_waiting);
     if matches!(outcome, Err(Error::Interrupted)) && !global.quiet && !options.dry_run {
-        report!("what was recorded so far is kept: run the same command again to continue");
+        report!("{}", what_is_kept(console));
     }
-    let outcome = outcome.map_err(|error| how_it_ends(error, options))?;
+    let outcome = outcome.map_err(|error| how_it_ends(error, options, console))?;
     let problems = outcome.snapshot.counts.problems;
     let is_locked = retain::run(global, options, repository, &outcome, console);
     let sudden = sudden::report(repository, (outcome.id, &outcome.snapshot), console);
@@ -167,11 +167,25 @@ fn interrupted_while_waiting(error: Error) -> Error {
     }
 }
 
+/// The last words of a run that was interrupted.
+fn what_is_kept(console: &Console) -> &'static str {
+    match console.what_is_kept() {
+        Kept::Record => {
+            "what was recorded so far is kept: run the same command again to continue"
+        }
+        Kept::Content => {
+            "no snapshot was made, and what was stored so far is kept: the same command reads \
+             everything again, and stores only the rest"
+        }
+        Kept::Nothing => "no snapshot was made, and nothing of this run is kept",
+    }
+}
+
 /// A store that could not be reached any more ends a run as an interruption does.
-fn how_it_ends(error: Error, options: &Backup) -> anyhow::Error {
+fn how_it_ends(error: Error, options: &Backup, console: &Console) -> anyhow::Error {
     match &error {
         Error::Store(trouble) if trouble.may_pass() && !options.dry_run => {
-            anyhow::Error::from(error).context(GoesOn)
+            anyhow::Error::from(error).context(GoesOn(console.what_is_kept()))
         }
         _ => error.into(),
     }
@@ -218,7 +232,7 @@ fn recorded_time(text: &str, repository: &Repository) -> Result<Time> {
 }
 
 /// A run on a slow line does not end at once.
-fn answer_interruptions(global: &Global, options: &Backup) -> Result<()> {
+pub fn answer_interruptions(global: &Global, options: &Backup) -> Result<()> {
     if place::directory(global)?.is_none() && !global.quiet && !global.json && !options.dry_run {
         interrupt::answer_the_first(
             "ending: what is on its way to the repository is stored first; the next signal ends at \

@@ -63,6 +63,7 @@ pub fn run(global: &Global, options: &Backup) -> Result<i32> {
             .for_each(|problem| console.problem(problem));
         return Err(anyhow::anyhow!("none of the images can be read"));
     }
+    backup::answer_interruptions(global, options)?;
     let works_with = place::works_with(global)?;
     let engine_options = BackupOptions {
         not_found,

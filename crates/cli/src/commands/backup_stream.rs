@@ -8,14 +8,16 @@ use crate::{output, place};
 use anyhow::{Context, Result};
 use bale_engine::backup::{BackupOptions, Stream, backup_stream};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, Signal, kill_process_group};
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{IsTerminal, Read};
 use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, ChildStdout, Command, Stdio};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Between two looks at whether an operation is interrupted, while nothing comes.
 const LOOK_EVERY: Timespec = Timespec {
@@ -41,6 +43,7 @@ pub fn run(global: &Global, options: &Backup) -> Result<i32> {
         excludes: Vec::new(),
         ..backup::engine_options(options, &repository, &works_with)?
     };
+    backup::answer_interruptions(global, options)?;
     let mut writer = Writer::begin(options)?;
     let outcome = {
         let (bytes, mut is_whole) = writer.parts();
@@ -113,9 +116,16 @@ impl<R: Read + AsFd> Read for Looking<R> {
     }
 }
 
+/// Between asking a command to end and ending it.
+const END_WAIT: Duration = Duration::from_secs(5);
+/// Between two looks at whether it did.
+const END_LOOK_EVERY: Duration = Duration::from_millis(10);
+
 /// A command that writes. Dropped, it is ended.
 struct Running {
     child: Child,
+    /// With it everything ends that it started.
+    group: Option<Pid>,
     bytes: Looking<ChildStdout>,
     /// For errors.
     shown: String,
@@ -141,6 +151,7 @@ impl Writer {
                 child,
                 bytes,
                 shown,
+                ..
             }) => (bytes, Box::new(|| end(child, shown))),
         }
     }
@@ -155,13 +166,20 @@ impl Running {
         let shown = output::path(program);
         let mut command = Command::new(program);
         command.args(words).stdout(Stdio::piped());
+        // On a terminal it stays with us: it may ask there for a password, and Ctrl-C reaches all.
+        let is_apart = File::open("/dev/tty").is_err();
+        if is_apart {
+            command.process_group(0);
+        }
         bale_pipeline::secret_variables::withhold_secrets(&mut command);
         let started = command.spawn();
         let mut child = started.with_context(|| format!("start {shown}"))?;
         let bytes = child.stdout.take();
         let bytes = bytes.with_context(|| format!("read what {shown} writes"))?;
+        let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
         Ok(Running {
             child,
+            group: pid.filter(|_| is_apart),
             bytes: Looking(bytes),
             shown,
         })
@@ -178,10 +196,29 @@ fn end(child: &mut Child, shown: &str) -> Result<(), String> {
     }
 }
 
+impl Running {
+    /// Asks everything to end that the command started, and ends it.
+    fn end_group(&mut self, group: Pid) {
+        let _has_ended = kill_process_group(group, Signal::TERM);
+        let asked = Instant::now();
+        while asked.elapsed() < END_WAIT && matches!(self.child.try_wait(), Ok(None)) {
+            std::thread::sleep(END_LOOK_EVERY);
+        }
+        let _has_ended = kill_process_group(group, Signal::KILL);
+    }
+}
+
 impl Drop for Running {
     fn drop(&mut self) {
-        // Of one that has ended both are errors, and nothing is left to do.
-        let _ = self.child.kill();
+        // What one left running that ended by itself is its own affair.
+        if !matches!(self.child.try_wait(), Ok(None)) {
+            return;
+        }
+        match self.group {
+            Some(group) => self.end_group(group),
+            None => drop(self.child.kill()),
+        }
+        // Of one that has ended it is an error, and nothing is left to do.
         let _ = self.child.wait();
     }
 }

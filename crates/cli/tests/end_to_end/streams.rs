@@ -172,25 +172,74 @@ fn an_interrupted_backup_of_a_silent_command_ends_and_ends_the_command() {
     let bench = Bench::new();
     bench.backup();
     let mut command = bench.command();
-    let script = "echo $$ > started; exec sleep 1000";
+    // What it started is ended, too, though nobody waits for that.
+    let script = "sleep 1000 & echo $! > started.new; mv started.new started; wait";
     command.args(["backup", "--stdin-from-command", "--", "sh", "-c", script]);
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
-    let child = command.spawn().unwrap();
+    // As of a service: with a terminal, signals of that end them.
+    let mut apart = std::process::Command::new("setsid");
+    apart.arg(command.get_program()).args(command.get_args());
+    apart.current_dir(command.get_current_dir().unwrap());
+    for (name, value) in command.get_envs() {
+        match value {
+            Some(value) => apart.env(name, value),
+            None => apart.env_remove(name),
+        };
+    }
+    apart.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let child = apart.spawn().unwrap();
     let pid = loop {
-        let text = std::fs::read_to_string(bench.path("started")).unwrap_or_default();
-        if let Ok(pid) = text.trim().parse::<i32>() {
-            break pid;
+        if let Ok(text) = std::fs::read_to_string(bench.path("started")) {
+            break text.trim().parse::<i32>().unwrap();
         }
         std::thread::yield_now();
     };
     bench.sh(&format!("kill -INT {}", child.id()));
     let ran = Ran::from(child.wait_with_output().unwrap());
     assert_eq!(ran.code, 130, "{ran}");
-    assert!(
-        !std::path::Path::new(&format!("/proc/{pid}")).exists(),
-        "it is gone"
-    );
+    assert!(ran.err.contains("nothing of this run is kept"), "{ran}");
+    let state = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let is_gone = state.is_empty() || state.contains(") Z ");
+    assert!(is_gone, "nobody may have waited for it yet: {state}");
     assert_eq!(snapshots(&bench), 1);
+}
+
+/// Nothing of a stream can be gone on from; what it stored is found by its content.
+#[test]
+fn an_interrupted_stream_says_what_is_kept_and_the_next_one_stores_only_the_rest() {
+    let bench = Bench::new();
+    let bytes = noise(7, 48 << 20);
+    std::fs::write(bench.path("dump"), &bytes).unwrap();
+    bench.backup();
+    let (mut command, script) = (bench.command(), "cat dump; touch read; sleep 1000");
+    command.args(["backup", "--stdin-from-command", "--", "sh", "-c", script]);
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let child = command.spawn().unwrap();
+    while !bench.path("read").exists() {
+        std::thread::yield_now();
+    }
+    bench.sh(&format!("kill -INT {}", child.id()));
+    let ran = Ran::from(child.wait_with_output().unwrap());
+    assert_eq!(ran.code, 130, "{ran}");
+    assert!(ran.err.contains("no snapshot was made"), "{ran}");
+    assert!(ran.err.contains("stores only the rest"), "{ran}");
+    assert_eq!(snapshots(&bench), 1);
+    let again = piped(&bench, &["backup", "--stdin", "--json"], &bytes);
+    let stored = again.summary()["bytes_stored"].as_u64().unwrap();
+    assert!(stored < 16 << 20, "an open piece at most: {again}");
+    assert!(dumped(&bench, "latest:/stdin") == bytes);
+    bench.ok(&["check", "--read-data"]);
+    // Of a command that failed it is the same.
+    let changed = noise(8, 24 << 20);
+    std::fs::write(bench.path("dump"), &changed).unwrap();
+    let from = ["backup", "--stdin-from-command", "--", "sh", "-c"];
+    let failed = bench.run(&[&from[..], &["cat dump; exit 7"]].concat());
+    assert_eq!(failed.code, 1, "{failed}");
+    let words = [&from[..], &["cat dump"]].concat();
+    let ran = bench.ok(&[&words[..2], &["--json"], &words[2..]].concat());
+    let stored = ran.summary()["bytes_stored"].as_u64().unwrap();
+    assert!(stored < 1 << 20, "{ran}");
+    assert!(dumped(&bench, "latest:/sh") == changed || dumped(&bench, "latest:/stdin") == changed);
 }
 
 #[test]

@@ -247,6 +247,26 @@ fn runs_that_failed_and_steps_that_are_late_are_found() {
     scene.ok(&["status"]);
 }
 
+/// Moments of its schedule before there was a profile are nobody's.
+#[test]
+fn a_step_that_never_succeeded_is_late_once_a_moment_came_since_the_first_run() {
+    let scene = Scene::with(&format!(
+        "{HOURLY}before = \"exit 9\"\n[profile.home.check]\n"
+    ));
+    assert_eq!(scene.run(&["run", "home"]).code, 1);
+    let ran = scene.run(&["status", "--json"]);
+    assert_eq!(judged(&ran).1, ["run-failed"], "{ran}");
+    scene.age(5);
+    let ran = scene.run(&["status", "--json"]);
+    assert_eq!(
+        judged(&ran).1,
+        ["run-failed", "late-step", "late-step"],
+        "{ran}"
+    );
+    let findings = ran.of_type("profile")[0]["findings"].to_string();
+    assert!(findings.contains("succeeded last never"), "{ran}");
+}
+
 #[test]
 fn a_damaged_record_is_named_as_damaged_and_not_as_no_success() {
     let scene = Scene::with(HOURLY);

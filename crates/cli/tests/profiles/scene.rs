@@ -89,6 +89,8 @@ impl Scene {
                 }
             }
         }
+        let first = self.shifted(record["first_run"].as_str().unwrap(), hours);
+        record["first_run"] = first.into();
         std::fs::write(path, record.to_string()).unwrap();
     }
 

@@ -5,9 +5,11 @@ use super::run::BackupRun;
 use super::tally::Tally;
 use crate::limits::{CHECKPOINT_BYTES, CHECKPOINT_SECONDS, SEGMENT_PATIENCE};
 use bale_format::{ObjectId, Snapshot};
+use bale_pipeline::monitor::Kept;
 use bale_repository::catalog::Partial;
 use bale_repository::error::Result;
 use bale_repository::pack::{ChunkWriter, IfClosed};
+use bale_repository::repository::Repository;
 use bale_repository::store::ObjectName;
 use bale_source::scan::ImageStamp;
 use std::time::{Duration, Instant};
@@ -52,6 +54,32 @@ pub(super) struct Checkpoints<'a> {
     looked: u32,
 }
 
+/// From one record to the next, after so many.
+pub(super) fn pause_after(records: u32, every: Duration) -> Duration {
+    let doubled = 1u32.checked_shl(records).unwrap_or(u32::MAX);
+    FIRST_AFTER.saturating_mul(doubled).min(every)
+}
+
+/// Whoever names what is stored closes the open segment, wherever in a project that is; at the end
+/// of one it costs nothing. Is it to wait?
+pub(super) fn has_patience(
+    store: &ChunkWriter,
+    in_bundles: u64,
+    last: Instant,
+    every: Duration,
+) -> bool {
+    let closes_one = store.if_closed(in_bundles) != IfClosed::Nothing;
+    closes_one && last.elapsed() < every * SEGMENT_PATIENCE
+}
+
+/// Closes a segment to which nothing comes: a server would end its transfer.
+pub(super) fn end_what_stands_still(repository: &Repository) -> Result<()> {
+    match repository.stretched() {
+        Some(stretched) if stretched.stands_still(SEGMENT_IDLE_MAX) => Ok(stretched.settle()?),
+        _ => Ok(()),
+    }
+}
+
 impl<'a> Checkpoints<'a> {
     pub(super) fn new(
         run: &'a BackupRun,
@@ -83,35 +111,18 @@ impl<'a> Checkpoints<'a> {
         if !often && !self.looked.is_multiple_of(CLOCK_EVERY) {
             return Ok(());
         }
-        let is_time = self.last_time.elapsed() >= self.pause();
+        let is_time = self.last_time.elapsed() >= pause_after(self.records, self.every);
         if !often && !is_time && !self.looked.is_multiple_of(BYTES_EVERY) {
             return Ok(());
         }
-        self.end_what_stands_still()?;
+        end_what_stands_still(&self.run.repository)?;
         let bytes = self.store.written().bytes_stored;
         if !is_time && bytes - self.last_bytes < CHECKPOINT_BYTES {
             return Ok(());
         }
-        // A record closes the open segment, wherever in a project that is; at the end of one it
-        // costs nothing.
-        let closes_one = self.store.if_closed(rows.bytes_in_bundles()) != IfClosed::Nothing;
-        if closes_one && self.last_time.elapsed() < self.every * SEGMENT_PATIENCE {
-            return Ok(());
-        }
-        self.write(rows, false)
-    }
-
-    /// From one record to the next.
-    fn pause(&self) -> Duration {
-        let doubled = 1u32.checked_shl(self.records).unwrap_or(u32::MAX);
-        FIRST_AFTER.saturating_mul(doubled).min(self.every)
-    }
-
-    /// Closes a segment to which nothing comes: a server would end its transfer.
-    fn end_what_stands_still(&self) -> Result<()> {
-        match self.run.repository.stretched() {
-            Some(stretched) if stretched.stands_still(SEGMENT_IDLE_MAX) => Ok(stretched.settle()?),
-            _ => Ok(()),
+        match has_patience(self.store, rows.bytes_in_bundles(), self.last_time, self.every) {
+            true => Ok(()),
+            false => self.write(rows, false),
         }
     }
 
@@ -151,6 +162,7 @@ impl<'a> Checkpoints<'a> {
         // Who goes on from it looks everything up if this is not kept.
         let _costs_time_only =
             index_seen::remember(self.run, MadeFor::UnfinishedRun(id), self.index_objects);
+        self.tally.monitor().kept(Kept::Record);
         if let Some(before) = self.written.replace(id).filter(|before| *before != id) {
             self.run
                 .repository

@@ -4,6 +4,7 @@
 //! then, so that the same bytes are not sent again by the next run; there is a snapshot only if
 //! whoever wrote the stream says that it is whole.
 
+use super::checkpoint::{end_what_stands_still, has_patience, pause_after};
 use super::commit::{StoredPass, commit};
 use super::cut_large::FileCutter;
 use super::parent::Parent;
@@ -67,7 +68,7 @@ fn store(
     unread_index::report(&run.repository, &tally)?;
     let store = start_writer(run, parent, options)?;
     let done = store_and_commit(run, parent, stream, (&store, &tally), options);
-    done.map_err(|error| after_failure(&store, error))
+    done.map_err(|error| after_failure((&store, parent), error, monitor))
 }
 
 fn store_and_commit(
@@ -118,6 +119,38 @@ fn row(run: &BackupRun, name: Bytes) -> Entry {
     entry
 }
 
+/// What is stored is named now and then, for whoever finds that this run died.
+struct Named {
+    at: Instant,
+    /// Stored by then.
+    bytes: u64,
+    times: u32,
+}
+
+impl Named {
+    fn begin() -> Named {
+        Named {
+            at: Instant::now(),
+            bytes: 0,
+            times: 0,
+        }
+    }
+
+    fn when_due(&mut self, store: &ChunkWriter) -> Result<()> {
+        let every = Duration::from_secs(CHECKPOINT_SECONDS);
+        end_what_stands_still(store.repository())?;
+        let is_much = store.written().bytes_stored - self.bytes >= CHECKPOINT_BYTES;
+        let is_due = is_much || self.at.elapsed() >= pause_after(self.times, every);
+        if is_due && !has_patience(store, 0, self.at, every) {
+            store.flush()?;
+            self.at = Instant::now();
+            self.bytes = store.written().bytes_stored;
+            self.times = self.times.saturating_add(1);
+        }
+        Ok(())
+    }
+}
+
 /// Reads to the end, and stores.
 fn store_bytes(
     stream: Stream<'_>,
@@ -127,8 +160,7 @@ fn store_bytes(
 ) -> Result<Entry> {
     let mut cutter = FileCutter::new(store);
     let mut block = vec![0; STREAM_BLOCK_BYTES];
-    let (mut bytes_read, mut named_at, mut named_bytes) = (0, Instant::now(), 0);
-    let every = Duration::from_secs(CHECKPOINT_SECONDS);
+    let (mut bytes_read, mut named) = (0, Named::begin());
     loop {
         let read = stream.bytes.read(&mut block);
         if tally.interrupted() {
@@ -137,7 +169,10 @@ fn store_bytes(
         let len = match read {
             Ok(0) => break,
             Ok(len) => len,
-            Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+            Err(error) if error.kind() == ErrorKind::Interrupted => {
+                named.when_due(store)?;
+                continue;
+            }
             Err(error) => {
                 let name = String::from_utf8_lossy(stream.name);
                 return Err(Error::Other(format!("read what becomes /{name}: {error}")));
@@ -147,11 +182,7 @@ fn store_bytes(
         bytes_read += len as u64;
         cutter.data(&block[..len])?;
         tally.report_bytes(bytes_read);
-        let stored = store.written().bytes_stored;
-        if named_at.elapsed() >= every || stored - named_bytes >= CHECKPOINT_BYTES {
-            store.flush()?;
-            (named_at, named_bytes) = (Instant::now(), store.written().bytes_stored);
-        }
+        named.when_due(store)?;
     }
     let list = cutter.finish(&mut entry)?;
     entry.content = list.map_or(Content::None, |list| Content::Pieces { list });

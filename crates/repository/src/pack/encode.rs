@@ -5,6 +5,8 @@
 //! a copy before it relies on it, once for each chunk: of what is submitted, here in the threads
 //! that encode.
 
+mod naming;
+
 use super::jobs::Jobs;
 use super::open_pack::{OpenPack, Published};
 use super::open_packs::OpenPacks;
@@ -17,7 +19,7 @@ use super::{
 use crate::error::{Error, Result};
 use crate::index::ChunkIndex;
 use crate::limits::INDEX_ENTRIES_TARGET;
-use crate::repository::{ListedPacks, NamedPacks, Repository, UnreliablePacks};
+use crate::repository::{ListedPacks, Repository, UnreliablePacks};
 use crate::store::{PackContent, StoreError};
 use bale_format::chunk::{Codec, Compressor, Decompressor};
 use bale_format::pack::Payload;
@@ -58,6 +60,7 @@ pub(super) struct EncoderShared {
     chunks_new: AtomicU64,
     chunks_known: AtomicU64,
     bytes_stored: AtomicU64,
+    has_named: AtomicBool,
     pub(super) stored_before: StoredBefore,
 }
 
@@ -91,6 +94,7 @@ impl EncoderShared {
             chunks_new: AtomicU64::new(0),
             chunks_known: AtomicU64::new(0),
             bytes_stored: AtomicU64::new(0),
+            has_named: AtomicBool::new(false),
             stored_before: StoredBefore::new(),
         })
     }
@@ -289,29 +293,6 @@ impl EncoderShared {
         Ok(())
     }
 
-    /// Names everything published in index objects. What was named last is not looked at again.
-    pub(super) fn name_all(&self) -> Result<NamedPacks> {
-        self.name_published(1)
-    }
-
-    pub(super) fn name_durable(&self) -> Result<()> {
-        self.jobs.wait_for_all();
-        if let Some(uploads) = self.open.uploads() {
-            uploads.wait_for_all();
-        }
-        // Of a segment that was given up, nothing is.
-        if let Some(stretched) = self.repository.stretched()
-            && stretched.settle().is_err()
-        {
-            let mut published = lock(&self.published);
-            published.retain(|pack| !stretched.is_lost(&pack.id));
-            let packs = std::mem::take(&mut *published);
-            drop(published);
-            return self.look(&self.name(&packs)?);
-        }
-        self.write_index(1)
-    }
-
     pub(super) fn store_trouble(&self) -> Option<StoreError> {
         lock(&self.store_trouble).as_ref().map(StoreError::copied)
     }
@@ -348,56 +329,6 @@ impl EncoderShared {
             true => 1,
             false => INDEX_ENTRIES_TARGET,
         })
-    }
-
-    /// Is data to be named that is in no segment that is open?
-    fn has_closed_a_segment(&self) -> bool {
-        let Some(stretched) = self.repository.stretched() else {
-            return false;
-        };
-        let is_data = |pack: &Published| {
-            let first = pack.entries.first();
-            first.is_some_and(|entry| !entry.kind.is_metadata())
-        };
-        stretched.filling().open == 0 && lock(&self.published).iter().any(is_data)
-    }
-
-    fn write_index(&self, entries_min: usize) -> Result<()> {
-        self.look(&self.name_published(entries_min)?)
-    }
-
-    fn look(&self, named: &NamedPacks) -> Result<()> {
-        self.repository.look_at_named(named)
-    }
-
-    fn name_published(&self, entries_min: usize) -> Result<NamedPacks> {
-        let mut published = lock(&self.published);
-        if published
-            .iter()
-            .map(|pack| pack.entries.len())
-            .sum::<usize>()
-            < entries_min
-        {
-            return Ok(NamedPacks::default());
-        }
-        let packs = std::mem::take(&mut *published);
-        drop(published);
-        // Of packs in a segment only now.
-        if let Err(error) = self.repository.settle() {
-            // Those of segments that were closed before are durable: `name_durable`.
-            lock(&self.published).extend(packs);
-            return Err(error);
-        }
-        self.name(&packs)
-    }
-
-    fn name(&self, packs: &[Published]) -> Result<NamedPacks> {
-        if packs.is_empty() {
-            return Ok(NamedPacks::default());
-        }
-        let named = self.repository.name_packs(packs)?;
-        (self.bytes_stored).fetch_add(named.index_bytes(), Ordering::Relaxed);
-        Ok(named)
     }
 }
 

@@ -258,6 +258,7 @@ impl ProfileRun<'_> {
             exit_code: self.code,
             trouble: None,
         };
+        self.record.first_run.get_or_insert(run.started);
         self.record.last_run = Some(run.with_trouble(trouble.as_deref()));
         if let Err(error) = self.context.state.store(&self.record) {
             self.problem(WHOLE_RUN, &output::chain(&error));

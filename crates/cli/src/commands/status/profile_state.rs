@@ -192,7 +192,11 @@ fn late_steps(
         let took = Duration::try_from_secs_f64(took).unwrap_or_default();
         let last = success.map(|success| success.started.to_zoned(now.time_zone().clone()));
         let times = profile.times_of(step);
-        let since = late_since(&times, last.as_ref(), slack(profile, took), now)?;
+        // What never succeeded is late once a moment came since the first run.
+        let first = record.first_run;
+        let first = first.map(|first| first.to_zoned(now.time_zone().clone()));
+        let after = last.as_ref().or(first.as_ref());
+        let since = late_since(&times, after, slack(profile, took), now)?;
         let last = last.map_or_else(|| "never".to_owned(), |last| shown(&last));
         Some(ProfileFinding::trouble(
             "late-step",
