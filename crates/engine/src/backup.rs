@@ -30,6 +30,7 @@ mod linked_inodes;
 mod live_statted;
 #[cfg(test)]
 mod memory_repository;
+mod naming;
 mod parent;
 mod pass;
 mod projects;
@@ -170,7 +171,8 @@ fn scan_and_store(
     unread_index::report(&run.repository, &tally)?;
     let store = start_writer(run, parent, options)?;
     let done = store_and_commit(run, parent, sources, started, &store, &tally, options);
-    let (outcome, digests) = done.map_err(|error| after_failure((&store, parent), error, monitor))?;
+    let (outcome, digests) =
+        done.map_err(|error| after_failure((&store, parent), error, monitor))?;
     // Only now: of what is not committed nothing is remembered.
     cache.remember(digests, parent, &outcome, &tally);
     Ok(outcome)

@@ -160,7 +160,13 @@ impl<F: RemoteFiles + 'static> FileStore<F> {
     pub(crate) fn lay_out(&self) -> Result<()> {
         self.with("create", "repository", Core::lay_out)?;
         self.with("write", TAG_NAME, |core| {
-            core.publish(TAG_NAME, None, format!("{TAG_SIGNATURE}\n").as_bytes())
+            let text = format!("{TAG_SIGNATURE}\n");
+            let publish = || core.publish(TAG_NAME, None, text.as_bytes());
+            // Of two that lay out at once: some servers say so while the other's takes the place.
+            publish().or_else(|error| match error.kind() {
+                io::ErrorKind::NotFound => publish(),
+                _ => Err(error),
+            })
         })
     }
 

@@ -170,9 +170,7 @@ fn interrupted_while_waiting(error: Error) -> Error {
 /// The last words of a run that was interrupted.
 fn what_is_kept(console: &Console) -> &'static str {
     match console.what_is_kept() {
-        Kept::Record => {
-            "what was recorded so far is kept: run the same command again to continue"
-        }
+        Kept::Record => "what was recorded so far is kept: run the same command again to continue",
         Kept::Content => {
             "no snapshot was made, and what was stored so far is kept: the same command reads \
              everything again, and stores only the rest"

@@ -22,8 +22,10 @@ const SEGMENT_IDLE_MAX: Duration = Duration::from_secs(120);
 /// it is twice as long, and so on.
 const FIRST_AFTER: Duration = Duration::from_secs(30);
 
-/// Between two looks at the clock there are so many items: a few large files take minutes.
-const CLOCK_EVERY: u32 = 8;
+/// Between two looks at the clock there are so many items,
+const CLOCK_EVERY: u32 = 64;
+/// or so many bytes were read: a few large files take minutes.
+const CLOCK_EVERY_BYTES: u64 = 1 << 20;
 /// The same of looks at what was stored.
 const BYTES_EVERY: u32 = 1024;
 
@@ -52,6 +54,8 @@ pub(super) struct Checkpoints<'a> {
     /// So many records were written.
     records: u32,
     looked: u32,
+    /// Bytes that were read when the clock was looked at.
+    bytes_at_clock: u64,
 }
 
 /// From one record to the next, after so many.
@@ -102,15 +106,19 @@ impl<'a> Checkpoints<'a> {
             written: None,
             records: 0,
             looked: 0,
+            bytes_at_clock: 0,
         }
     }
 
     pub(super) fn when_due(&mut self, rows: &mut impl Resumable) -> Result<()> {
         self.looked = self.looked.wrapping_add(1);
         let often = self.every < Duration::from_secs(CHECKPOINT_SECONDS);
-        if !often && !self.looked.is_multiple_of(CLOCK_EVERY) {
+        let bytes_read = self.tally.bytes_read();
+        let is_much = bytes_read - self.bytes_at_clock >= CLOCK_EVERY_BYTES;
+        if !often && !is_much && !self.looked.is_multiple_of(CLOCK_EVERY) {
             return Ok(());
         }
+        self.bytes_at_clock = bytes_read;
         let is_time = self.last_time.elapsed() >= pause_after(self.records, self.every);
         if !often && !is_time && !self.looked.is_multiple_of(BYTES_EVERY) {
             return Ok(());
@@ -120,7 +128,12 @@ impl<'a> Checkpoints<'a> {
         if !is_time && bytes - self.last_bytes < CHECKPOINT_BYTES {
             return Ok(());
         }
-        match has_patience(self.store, rows.bytes_in_bundles(), self.last_time, self.every) {
+        match has_patience(
+            self.store,
+            rows.bytes_in_bundles(),
+            self.last_time,
+            self.every,
+        ) {
             true => Ok(()),
             false => self.write(rows, false),
         }

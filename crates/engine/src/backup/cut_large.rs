@@ -1,6 +1,7 @@
 //! Large files, and those with holes or unreadable ranges: cut by content into pieces, each a chunk
 //! of its own.
 
+use super::naming::Named;
 use super::tally::Tally;
 use bale_format::gear::Cutter;
 use bale_format::keys::ChunkHasher;
@@ -71,6 +72,7 @@ impl<'a> LargeStore<'a> {
                 }
             };
             let mut pieces = FileCutter::new(self.store);
+            let mut named = Named::begin(self.store);
             while let Some(piece) = file.next_piece() {
                 if self.tally.interrupted() {
                     return Err(Error::Interrupted);
@@ -79,6 +81,7 @@ impl<'a> LargeStore<'a> {
                     Read::Data(block) => {
                         self.tally.read(block.len() as u64);
                         pieces.data(&block)?;
+                        named.when_due(self.store)?;
                     }
                     Read::Hole(bytes) => pieces.gap(Piece::Hole { bytes })?,
                     Read::Bad(bytes) => pieces.gap(Piece::Unreadable { bytes })?,

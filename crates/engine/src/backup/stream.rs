@@ -4,16 +4,16 @@
 //! then, so that the same bytes are not sent again by the next run; there is a snapshot only if
 //! whoever wrote the stream says that it is whole.
 
-use super::checkpoint::{end_what_stands_still, has_patience, pause_after};
 use super::commit::{StoredPass, commit};
 use super::cut_large::FileCutter;
+use super::naming::Named;
 use super::parent::Parent;
 use super::recount::Class;
 use super::run::{BackupOptions, BackupRun, Outcome};
 use super::stored_segments::StoredSegments;
 use super::tally::Tally;
 use super::{after_failure, begin, start_writer, unread_index};
-use crate::limits::{CHECKPOINT_BYTES, CHECKPOINT_SECONDS, STREAM_BLOCK_BYTES};
+use crate::limits::STREAM_BLOCK_BYTES;
 use bale_format::snapshot::{PathText, SOURCE_IS_STREAM, Totals};
 use bale_format::{Content, Entry, Kind, Snapshot};
 use bale_pipeline::monitor::Monitor;
@@ -24,7 +24,6 @@ use bale_repository::repository::Repository;
 use bytes::Bytes;
 use std::io::{ErrorKind, Read};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 /// What is read, once.
 pub struct Stream<'a> {
@@ -119,38 +118,6 @@ fn row(run: &BackupRun, name: Bytes) -> Entry {
     entry
 }
 
-/// What is stored is named now and then, for whoever finds that this run died.
-struct Named {
-    at: Instant,
-    /// Stored by then.
-    bytes: u64,
-    times: u32,
-}
-
-impl Named {
-    fn begin() -> Named {
-        Named {
-            at: Instant::now(),
-            bytes: 0,
-            times: 0,
-        }
-    }
-
-    fn when_due(&mut self, store: &ChunkWriter) -> Result<()> {
-        let every = Duration::from_secs(CHECKPOINT_SECONDS);
-        end_what_stands_still(store.repository())?;
-        let is_much = store.written().bytes_stored - self.bytes >= CHECKPOINT_BYTES;
-        let is_due = is_much || self.at.elapsed() >= pause_after(self.times, every);
-        if is_due && !has_patience(store, 0, self.at, every) {
-            store.flush()?;
-            self.at = Instant::now();
-            self.bytes = store.written().bytes_stored;
-            self.times = self.times.saturating_add(1);
-        }
-        Ok(())
-    }
-}
-
 /// Reads to the end, and stores.
 fn store_bytes(
     stream: Stream<'_>,
@@ -160,7 +127,7 @@ fn store_bytes(
 ) -> Result<Entry> {
     let mut cutter = FileCutter::new(store);
     let mut block = vec![0; STREAM_BLOCK_BYTES];
-    let (mut bytes_read, mut named) = (0, Named::begin());
+    let (mut bytes_read, mut named) = (0, Named::begin(store));
     loop {
         let read = stream.bytes.read(&mut block);
         if tally.interrupted() {
