@@ -213,12 +213,15 @@ fn contents_are_compressed_as_somebody_wants() {
         ran
     };
     // One key, and so the same cuts in all.
-    run(&["init", "-r", "new"], "auto");
+    run(&["init", "-r", "new", "--new-key-file", "key"], "auto");
     let stored = |level: &str| {
         let repository = format!("of-{level}");
         bench.sh(&format!("cp -a new {repository}"));
-        let words = ["backup", "source", "--json", "-r", &repository];
-        let ran = run(&words, level);
+        let of_it = ["-r", &repository, "--key-file", "key"];
+        let ran = run(
+            &[&["backup", "source", "--json"], &of_it[..]].concat(),
+            level,
+        );
         ran.summary()["bytes_stored"].as_u64().unwrap()
     };
     let (off, auto, best) = (stored("off"), stored("auto"), stored("19"));

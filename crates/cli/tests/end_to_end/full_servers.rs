@@ -70,7 +70,7 @@ fn runs_full(bench: &Bench, disk: &SmallDisk<'_>, repository: &str, variables: &
     match repository.split_once(':').expect("a scheme").0 {
         "rest" | "sftp" => assert!(says_so && !tries_again, "{full}"),
         // "426 None; transfer aborted", says pyftpdlib, and FTP has no way to look.
-        "ftp" => assert!(said.contains("goes on from here"), "{full}"),
+        "ftp" => assert!(said.contains("the repository cannot be reached"), "{full}"),
         // It is asked for its room, which may be more than none a moment after it refused.
         _ => assert!(says_so, "{full}"),
     }

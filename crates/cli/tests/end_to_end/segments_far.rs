@@ -283,7 +283,7 @@ fn a_line_that_breaks_under_a_segment_costs_that_one_and_the_next_run_goes_on() 
     assert!(line.has_struck());
     assert_eq!(broken.code, 3, "{broken}");
     for words in [
-        "goes on from here",
+        "stores only the rest",
         "segment that was being written is lost",
     ] {
         assert!(broken.err.contains(words), "{words}: {broken}");
