@@ -217,3 +217,24 @@ fn interrupting_while_a_large_file_is_read_keeps_what_is_finished() {
     );
     scene.assert_sound(&scene.store, "interrupted in a large file");
 }
+
+/// There is no row of it, so that there is no record either.
+#[test]
+fn a_run_that_died_in_a_large_file_has_named_what_it_stored_of_it() {
+    let scene = Scene::new();
+    scene.write("large", &noise(1, 48 << 20));
+    let store = scene.store.fork();
+    let faulty = FaultyStore::over(store.clone());
+    faulty.full_after(32 << 20);
+    let repository = scene.open(faulty).unwrap();
+    scene
+        .backup_with(&repository, &often(), &Recorder::default())
+        .unwrap_err();
+    let listed = store.names(Area::Packs).len();
+    assert!(listed > 0);
+    let repository = scene.open(store.clone()).unwrap();
+    assert!(repository.runs_readable().unwrap().0.is_empty());
+    let outcome = scene.backup(&repository).unwrap();
+    let stored = outcome.snapshot.counts.bytes_stored;
+    assert!(stored < 24 << 20, "{stored}");
+}

@@ -12,6 +12,7 @@ use bale_repository::pack::ChunkWriter;
 use bale_source::image::EntryPlace;
 use bale_source::read::{BLOCKS_AHEAD_MAX, LargeReader, READ_RETRIES_MAX, ReadPiece as Read};
 use std::ops::Range;
+use std::time::Duration;
 
 /// Files over this size are not read a second time because they changed: the next backup will.
 const RETRY_BYTES_MAX: u64 = 1 << 30;
@@ -30,6 +31,8 @@ pub(super) struct LargeStore<'a> {
     reader: Option<LargeReader>,
     /// Reads in flight.
     blocks_ahead: usize,
+    /// What is stored of a file is named so often, if not as usual.
+    naming_every: Option<Duration>,
 }
 
 impl<'a> LargeStore<'a> {
@@ -39,12 +42,20 @@ impl<'a> LargeStore<'a> {
             tally,
             reader: None,
             blocks_ahead: BLOCKS_AHEAD_MAX,
+            naming_every: None,
         }
     }
 
     pub(super) fn reading_ahead(self, blocks_ahead: usize) -> LargeStore<'a> {
         LargeStore {
             blocks_ahead,
+            ..self
+        }
+    }
+
+    pub(super) fn naming_every(self, every: Option<Duration>) -> LargeStore<'a> {
+        LargeStore {
+            naming_every: every,
             ..self
         }
     }
@@ -72,7 +83,7 @@ impl<'a> LargeStore<'a> {
                 }
             };
             let mut pieces = FileCutter::new(self.store);
-            let mut named = Named::begin(self.store);
+            let mut named = Named::begin(self.store, self.naming_every);
             while let Some(piece) = file.next_piece() {
                 if self.tally.interrupted() {
                     return Err(Error::Interrupted);

@@ -13,11 +13,15 @@ pub(super) struct Named {
     /// Stored by then.
     bytes: u64,
     times: u32,
+    /// At the longest.
+    every: Duration,
 }
 
 impl Named {
-    pub(super) fn begin(store: &ChunkWriter) -> Named {
+    /// `every`: how long there may be between two, if not as usual.
+    pub(super) fn begin(store: &ChunkWriter, every: Option<Duration>) -> Named {
         Named {
+            every: every.unwrap_or(Duration::from_secs(CHECKPOINT_SECONDS)),
             at: Instant::now(),
             bytes: store.written().bytes_stored,
             times: 0,
@@ -25,7 +29,7 @@ impl Named {
     }
 
     pub(super) fn when_due(&mut self, store: &ChunkWriter) -> Result<()> {
-        let every = Duration::from_secs(CHECKPOINT_SECONDS);
+        let every = self.every;
         if store.is_dry_run() {
             return Ok(());
         }

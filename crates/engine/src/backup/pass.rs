@@ -84,6 +84,7 @@ impl<'a> Pass<'a> {
         let catalog = CatalogWriter::new(parent.catalog.clone(), segments);
         let mut rows = RowWriter::new(store, catalog, &reader, tally, run.sources())
             .reading_ahead(reading.blocks_ahead)
+            .naming_every(self.checkpoint_every.flatten())
             .recounting(self.original);
         let every = self.checkpoint_every;
         let mut checkpoints = every.map(|every| {

@@ -30,6 +30,7 @@ use bale_source::read::{SMALL_BYTES_MAX, SmallFile, SmallReader, SmallState, rea
 use bale_source::scan::ListedAgain;
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Flags of a row whose content is not what the file holds: no other name has it.
 const NOT_SHARED: u32 = EntryFlags::CHANGED.0 | EntryFlags::INCOMPLETE.0;
@@ -111,6 +112,14 @@ impl<'a> RowWriter<'a> {
     pub(super) fn reading_ahead(self, blocks: usize) -> RowWriter<'a> {
         RowWriter {
             large: self.large.reading_ahead(blocks),
+            ..self
+        }
+    }
+
+    /// The same where what is stored of a large file is named so often, if not as usual.
+    pub(super) fn naming_every(self, every: Option<Duration>) -> RowWriter<'a> {
+        RowWriter {
+            large: self.large.naming_every(every),
             ..self
         }
     }

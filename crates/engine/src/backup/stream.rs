@@ -127,7 +127,7 @@ fn store_bytes(
 ) -> Result<Entry> {
     let mut cutter = FileCutter::new(store);
     let mut block = vec![0; STREAM_BLOCK_BYTES];
-    let (mut bytes_read, mut named) = (0, Named::begin(store));
+    let (mut bytes_read, mut named) = (0, Named::begin(store, None));
     loop {
         let read = stream.bytes.read(&mut block);
         if tally.interrupted() {
