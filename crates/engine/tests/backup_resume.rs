@@ -235,3 +235,25 @@ fn a_run_that_died_in_a_large_file_has_named_what_it_stored_of_it() {
     let stored = outcome.snapshot.counts.bytes_stored;
     assert!(stored < 24 << 20, "{stored}");
 }
+
+/// Few rows fill no segment of a catalog; of large files each is worth a record of its own.
+#[test]
+fn large_files_that_are_in_a_record_are_not_read_again() {
+    let scene = Scene::new();
+    for number in 0..8 {
+        scene.write(&format!("f{number}"), &noise(number, 6 << 20));
+    }
+    std::thread::sleep(Duration::from_millis(50));
+    let store = scene.store.fork();
+    let faulty = FaultyStore::over(store.clone());
+    faulty.full_after(32 << 20);
+    let repository = scene.open(faulty).unwrap();
+    scene
+        .backup_with(&repository, &often(), &Recorder::default())
+        .unwrap_err();
+    let repository = scene.open(store.clone()).unwrap();
+    let outcome = scene.backup(&repository).unwrap();
+    let counts = outcome.snapshot.counts;
+    assert!(counts.bytes_read <= 5 * (6 << 20), "{counts:?}");
+    scene.assert_sound(&store, "gone on from a record");
+}

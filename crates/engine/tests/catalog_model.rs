@@ -87,36 +87,47 @@ fn check_layers(layers: &[Layer], memory: &Arc<Memory>, is_exact: bool) {
     }
 }
 
-/// A generation that makes some of its changes and a record of them: what the next one goes on
-/// from, and the changes that it holds.
+/// A generation that makes some of its changes and a record of them.
+struct Stopped {
+    /// What the next one goes on from,
+    spliced: Vec<Layer>,
+    /// and the changes that it holds.
+    made: Changes,
+    /// What the writer of the record itself makes of all changes.
+    gone_on: Vec<Layer>,
+}
+
 fn stopped(
     memory: &Arc<Memory>,
     layers: &[Layer],
     changes: &Changes,
     (parts, closes): (usize, bool),
-) -> Option<(Vec<Layer>, Changes)> {
+) -> Option<Stopped> {
     let store = |segment| memory.store(segment);
     let mut writer = CatalogWriter::with_rule(open(memory, layers), store, SMALL);
-    for (key, entry) in changes.iter().take(changes.len() * parts / 1000) {
-        match entry {
-            Some(entry) => writer.put(entry).unwrap(),
-            None => writer.remove(key, 0).unwrap(),
+    let mut make = |writer: &mut CatalogWriter<_>, range: std::ops::Range<usize>| {
+        for (key, entry) in changes.iter().take(range.end).skip(range.start) {
+            match entry {
+                Some(entry) => writer.put(entry).unwrap(),
+                None => writer.remove(key, 0).unwrap(),
+            }
         }
-    }
+    };
+    let stop = changes.len() * parts / 1000;
+    make(&mut writer, 0..stop);
     if closes {
         writer.close_segments().unwrap();
     }
-    let (last, _) = changes
-        .iter()
-        .take(changes.len() * parts / 1000)
-        .next_back()?;
+    let (last, _) = changes.iter().take(stop).next_back()?;
     let partial = writer.checkpoint(last);
     let made = changes.range(..partial.until.clone());
     let made = made.map(|(key, entry)| (key.clone(), entry.clone()));
-    Some((
-        splice(&partial.layers, layers, &partial.until),
-        made.collect(),
-    ))
+    make(&mut writer, stop..changes.len());
+    Some(Stopped {
+        spliced: splice(&partial.layers, layers, &partial.until),
+        made: made.collect(),
+        gone_on: writer.finish().unwrap().layers,
+    })
 }
 
 proptest! {
@@ -136,7 +147,8 @@ proptest! {
         for generation in &generations {
             let changes = generation.changes(&model);
             let stops = generation.stops.and_then(|stops| stopped(&memory, &layers, &changes, stops));
-            if let Some((spliced, made)) = stops {
+            let gone_on = stops.as_ref().map(|stopped| stopped.gone_on.clone());
+            if let Some(Stopped { spliced, made, .. }) = stops {
                 (layers, is_exact) = (spliced, false);
                 apply(&mut model, &made);
                 prop_assert!(all(&memory, &layers).iter().eq(model.values()));
@@ -145,6 +157,11 @@ proptest! {
             apply(&mut model, &changes);
             prop_assert!(all(&memory, &layers).iter().eq(model.values()));
             check_layers(&layers, &memory, is_exact);
+            if let Some(gone_on) = gone_on {
+                prop_assert!(all(&memory, &gone_on).iter().eq(model.values()));
+                // Its short segments are what the next generation finds.
+                layers = gone_on;
+            }
         }
         let reader = open(&memory, &layers);
         for (one, other) in probes {

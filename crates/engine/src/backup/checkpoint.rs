@@ -26,13 +26,19 @@ const FIRST_AFTER: Duration = Duration::from_secs(30);
 const CLOCK_EVERY: u32 = 64;
 /// or so many bytes were read: a few large files take minutes.
 const CLOCK_EVERY_BYTES: u64 = 1 << 20;
+/// A record holds all rows if so much was read since one did: of large files a segment of rows that
+/// are not in it would cost hours of reading again.
+const READ_AGAIN_BYTES_MAX: u64 = 256 << 20;
+/// The same where records are made all the time.
+const READ_AGAIN_BYTES_OFTEN: u64 = 16 << 10;
 /// The same of looks at what was stored.
 const BYTES_EVERY: u32 = 1024;
 
 /// Makes a catalog, and says what of it an unfinished run can be gone on from.
 pub(super) trait Resumable {
-    /// After it, no row waits for its content; the last one loses no row.
-    fn checkpoint(&mut self, is_last: bool) -> Result<Option<Partial>>;
+    /// After it, no row waits for its content. One that holds all of them ends the open segment of
+    /// the catalog, which is shorter then than it would be.
+    fn checkpoint(&mut self, holds_all: bool) -> Result<Option<Partial>>;
 
     /// In bundles that are open.
     fn bytes_in_bundles(&self) -> u64;
@@ -56,6 +62,8 @@ pub(super) struct Checkpoints<'a> {
     looked: u32,
     /// Bytes that were read when the clock was looked at.
     bytes_at_clock: u64,
+    /// Bytes that were read when a record held all rows.
+    bytes_held: u64,
 }
 
 /// From one record to the next, after so many.
@@ -107,12 +115,13 @@ impl<'a> Checkpoints<'a> {
             records: 0,
             looked: 0,
             bytes_at_clock: 0,
+            bytes_held: 0,
         }
     }
 
     pub(super) fn when_due(&mut self, rows: &mut impl Resumable) -> Result<()> {
         self.looked = self.looked.wrapping_add(1);
-        let often = self.every < Duration::from_secs(CHECKPOINT_SECONDS);
+        let often = self.is_often();
         let bytes_read = self.tally.bytes_read();
         let is_much = bytes_read - self.bytes_at_clock >= CLOCK_EVERY_BYTES;
         if !often && !is_much && !self.looked.is_multiple_of(CLOCK_EVERY) {
@@ -149,14 +158,27 @@ impl<'a> Checkpoints<'a> {
         self.write(rows, true)
     }
 
+    fn is_often(&self) -> bool {
+        self.every < Duration::from_secs(CHECKPOINT_SECONDS)
+    }
+
     fn write(&mut self, rows: &mut impl Resumable, is_last: bool) -> Result<()> {
         let is_disturbed = self.guard.is_some_and(|guard| guard.check().is_some());
         if self.store.is_dry_run() || is_disturbed {
             return Ok(());
         }
-        let Some(partial) = rows.checkpoint(is_last)? else {
+        let bytes_read = self.tally.bytes_read();
+        let max = match self.is_often() {
+            true => READ_AGAIN_BYTES_OFTEN,
+            false => READ_AGAIN_BYTES_MAX,
+        };
+        let holds_all = is_last || bytes_read - self.bytes_held >= max;
+        let Some(partial) = rows.checkpoint(holds_all)? else {
             return Ok(());
         };
+        if holds_all {
+            self.bytes_held = bytes_read;
+        }
         self.store.flush()?;
         let written = self.store.written();
         let snapshot = Snapshot {

@@ -454,9 +454,9 @@ impl<'a> RowWriter<'a> {
 }
 
 impl Resumable for RowWriter<'_> {
-    fn checkpoint(&mut self, is_last: bool) -> Result<Option<Partial>> {
+    fn checkpoint(&mut self, holds_all: bool) -> Result<Option<Partial>> {
         self.close_bundles()?;
-        if is_last {
+        if holds_all {
             self.catalog.close_segments()?;
         }
         let last = self.last_key.as_ref();

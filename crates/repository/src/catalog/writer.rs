@@ -173,8 +173,8 @@ impl<S: SegmentSink> CatalogWriter<S> {
         })
     }
 
-    /// Ends the unfinished segments here, so that a last checkpoint loses none of their rows. For a
-    /// run that stops: the segments are shorter than the rule would have them.
+    /// Ends the unfinished segments here, so that the next checkpoint loses none of their rows: the
+    /// segments are shorter than the rule would have them.
     pub fn close_segments(&mut self) -> Result<()> {
         self.guarded(|writer| {
             writer.base.close(&mut writer.sink)?;

@@ -164,10 +164,10 @@ impl ExtentRows {
     pub(super) fn checkpoint(
         &mut self,
         last: Option<&Key>,
-        is_last: bool,
+        holds_all: bool,
     ) -> Result<Option<Partial>> {
         self.settle()?;
-        if is_last {
+        if holds_all {
             self.catalog.close_segments()?;
         }
         Ok(last.map(|last| self.catalog.checkpoint(last)))

@@ -391,8 +391,8 @@ impl ImageWriter<'_> {
 }
 
 impl Resumable for ImageWriter<'_> {
-    fn checkpoint(&mut self, is_last: bool) -> Result<Option<Partial>> {
-        let partial = self.rows.checkpoint(self.last_key.as_ref(), is_last)?;
+    fn checkpoint(&mut self, holds_all: bool) -> Result<Option<Partial>> {
+        let partial = self.rows.checkpoint(self.last_key.as_ref(), holds_all)?;
         self.tell_settled()?;
         Ok(partial)
     }
