@@ -105,7 +105,7 @@ fn stopped(
 ) -> Option<Stopped> {
     let store = |segment| memory.store(segment);
     let mut writer = CatalogWriter::with_rule(open(memory, layers), store, SMALL);
-    let mut make = |writer: &mut CatalogWriter<_>, range: std::ops::Range<usize>| {
+    let make = |writer: &mut CatalogWriter<_>, range: std::ops::Range<usize>| {
         for (key, entry) in changes.iter().take(range.end).skip(range.start) {
             match entry {
                 Some(entry) => writer.put(entry).unwrap(),
