@@ -1,5 +1,5 @@
-//! What is stored of one large file or stream is named now and then, before there is a row of it for
-//! a record: whoever comes after a run that died does not store it again.
+//! What is stored of one large file or stream is named now and then, before there is a row of it
+//! for a record: whoever comes after a run that died does not store it again.
 
 use super::checkpoint::{end_what_stands_still, has_patience, pause_after};
 use crate::limits::{CHECKPOINT_BYTES, CHECKPOINT_SECONDS};
