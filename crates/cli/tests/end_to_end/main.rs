@@ -92,4 +92,5 @@ mod trouble;
 mod unfinished_images;
 mod unmounted;
 mod unread_index;
+mod weeks;
 mod words;
