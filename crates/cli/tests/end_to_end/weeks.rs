@@ -77,6 +77,8 @@ impl Week {
 
     fn ok(&mut self, words: &[&str]) -> Ran {
         let ran = self.run(words);
+        self.story
+            .push(format!("  {}", ran.err.trim().replace('\n', "\n  ")));
         self.must(ran.code == 0, &ran.to_string());
         ran
     }
@@ -230,7 +232,7 @@ impl Week {
             _ => {
                 self.ok(&[&from[..], &["cat dump"]].concat());
                 let new = self.shelve(&made);
-                self.must(new == 1, "one snapshot");
+                self.must(new == 1, &format!("one snapshot, not {new}"));
             }
         }
     }
