@@ -67,7 +67,7 @@ impl Week {
     }
 
     fn words<'a>(&self, words: &[&'a str]) -> Vec<&'a str> {
-        [words, &["-r", "repository", "-p", "pw"]].concat()
+        [&["-r", "repository", "-p", "pw"], words].concat()
     }
 
     fn run(&mut self, words: &[&str]) -> Ran {
