@@ -49,6 +49,7 @@ mod snapshots;
 mod sorted_rows;
 mod stats;
 mod status;
+mod stream_command;
 mod sudden;
 mod tag;
 mod track;

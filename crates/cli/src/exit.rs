@@ -58,6 +58,7 @@ pub struct Usage(pub String);
 /// The way to the store failed, and this much is kept there: ends with [`UNFINISHED`].
 #[derive(Debug, thiserror::Error)]
 #[error("the repository cannot be reached, and {}", match .0 {
+    Kept::All => "everything is stored there: whether the snapshot is, too, bale snapshots tells",
     Kept::Record => "what this run recorded there is kept: the same command goes on from here",
     Kept::Content => "what this run stored there is kept: the same command reads everything again, \
                       and stores only the rest",

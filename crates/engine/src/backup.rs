@@ -126,6 +126,9 @@ fn begin(
     let mut unreadable = HashSet::new();
     loop {
         let parent = Parent::find(repository, run, options, &unreadable, monitor)?;
+        if parent.run.is_some() {
+            monitor.kept(Kept::Record);
+        }
         match store(&parent) {
             Err(Error::Catalog(error)) if parent.is_unreadable(&error, &mut unreadable) => {
                 // The damage is told, and costs time instead of the backup: another parent, or
@@ -171,8 +174,7 @@ fn scan_and_store(
     unread_index::report(&run.repository, &tally)?;
     let store = start_writer(run, parent, options)?;
     let done = store_and_commit(run, parent, sources, started, &store, &tally, options);
-    let (outcome, digests) =
-        done.map_err(|error| after_failure((&store, parent), error, monitor))?;
+    let (outcome, digests) = done.map_err(|error| after_failure(&store, error, monitor))?;
     // Only now: of what is not committed nothing is remembered.
     cache.remember(digests, parent, &outcome, &tally);
     Ok(outcome)
@@ -200,11 +202,7 @@ fn store_and_commit(
 /// If the store failed, its error, whatever was said of it on the way here. What is stored by then
 /// is named, as far as the store still takes that: the next run does not store it again, and goes
 /// on from the last record of this one, if there is one.
-fn after_failure(
-    (store, parent): (&ChunkWriter, &Parent),
-    error: Error,
-    monitor: &dyn Monitor,
-) -> Error {
+fn after_failure(store: &ChunkWriter, error: Error, monitor: &dyn Monitor) -> Error {
     let trouble = match (&error, store.store_trouble()) {
         (Error::Interrupted, _) | (_, None) => None,
         (_, trouble) => trouble,
@@ -213,11 +211,9 @@ fn after_failure(
     if is_of_store || store.flush().is_err() {
         let _is_stored_again_by_the_next = store.name_durable();
     }
-    monitor.kept(match (store.has_named(), &parent.run) {
-        (_, Some(_)) => Kept::Record,
-        (true, None) => Kept::Content,
-        (false, None) => Kept::Nothing,
-    });
+    if store.has_named() {
+        monitor.kept(Kept::Content);
+    }
     trouble.map_or(error, Error::Store)
 }
 

@@ -120,6 +120,7 @@ fn stopped(
     }
     let (last, _) = changes.iter().take(stop).next_back()?;
     let partial = writer.checkpoint(last);
+    assert!(!closes || partial.until > *last, "all is in the record");
     let made = changes.range(..partial.until.clone());
     let made = made.map(|(key, entry)| (key.clone(), entry.clone()));
     make(&mut writer, stop..changes.len());

@@ -68,6 +68,8 @@ pub enum Kept {
     Content,
     /// A record besides: what is in it is not read again either.
     Record,
+    /// All contents; and the snapshot, too, unless writing it failed.
+    All,
 }
 
 /// What happens to a path in the target.

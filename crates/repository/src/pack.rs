@@ -224,9 +224,13 @@ impl ChunkWriter {
     }
 
     fn submit(&self, job: EncodeJob) -> Result<()> {
-        self.shared.jobs.begins(job.data_bytes());
+        let data_bytes = job.data_bytes();
+        self.shared.jobs.begins(data_bytes);
         let jobs = self.jobs.as_ref().expect("present until finish");
-        jobs.send(job).map_err(|_| ended())
+        jobs.send(job).map_err(|_| {
+            self.shared.jobs.ends(data_bytes, 0);
+            ended()
+        })
     }
 
     /// The repository that is written to.

@@ -108,7 +108,7 @@ pub fn ended(
     console.finish();
     let outcome = outcome.map_err(interrupted_while_waiting);
     if matches!(outcome, Err(Error::Interrupted)) && !global.quiet && !options.dry_run {
-        report!("{}", what_is_kept(console));
+        report!("{}", what_is_kept(console, options));
     }
     let outcome = outcome.map_err(|error| how_it_ends(error, options, console))?;
     let problems = outcome.snapshot.counts.problems;
@@ -168,8 +168,11 @@ fn interrupted_while_waiting(error: Error) -> Error {
 }
 
 /// The last words of a run that was interrupted.
-fn what_is_kept(console: &Console) -> &'static str {
-    match console.what_is_kept() {
+fn what_is_kept(console: &Console, options: &Backup) -> &'static str {
+    match kept(console, options) {
+        Kept::All => {
+            "everything is stored: whether the snapshot was made, too, bale snapshots tells"
+        }
         Kept::Record => "what was recorded so far is kept: run the same command again to continue",
         Kept::Content => {
             "no snapshot was made, and what was stored so far is kept: the same command reads \
@@ -179,11 +182,20 @@ fn what_is_kept(console: &Console) -> &'static str {
     }
 }
 
+/// Records are nothing to those who go on from no unfinished run.
+fn kept(console: &Console, options: &Backup) -> Kept {
+    let begins_anew = options.force || options.parent.is_some() || options.changes_since.is_some();
+    match console.what_is_kept() {
+        Kept::Record if begins_anew => Kept::Content,
+        kept => kept,
+    }
+}
+
 /// A store that could not be reached any more ends a run as an interruption does.
 fn how_it_ends(error: Error, options: &Backup, console: &Console) -> anyhow::Error {
     match &error {
         Error::Store(trouble) if trouble.may_pass() && !options.dry_run => {
-            anyhow::Error::from(error).context(GoesOn(console.what_is_kept()))
+            anyhow::Error::from(error).context(GoesOn(kept(console, options)))
         }
         _ => error.into(),
     }

@@ -1,5 +1,6 @@
 //! `bale backup --stdin` and `--stdin-from-command`
 
+use super::stream_command::{Looking, StreamCommand};
 use super::{backup, retain};
 use crate::args::{Backup, Global};
 use crate::exit::Usage;
@@ -7,23 +8,14 @@ use crate::progress::Console;
 use crate::{output, place};
 use anyhow::{Context, Result};
 use bale_engine::backup::{BackupOptions, Stream, backup_stream};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::process::{Pid, Signal, kill_process_group};
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{IsTerminal, Read};
 use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::{Child, ChildStdout, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-/// Between two looks at whether an operation is interrupted, while nothing comes.
-const LOOK_EVERY: Timespec = Timespec {
-    tv_sec: 0,
-    tv_nsec: 100_000_000,
-};
 /// The file, where nobody says how it is called.
 const NAME: &str = "stdin";
 
@@ -100,35 +92,7 @@ type IsWhole<'a> = Box<dyn FnMut() -> Result<(), String> + 'a>;
 /// Who writes the stream.
 enum Writer {
     Nobody(Looking<File>),
-    Command(Running),
-}
-
-/// Reads, and says now and then that nothing came: whoever waits can look whether to go on.
-struct Looking<R>(R);
-
-impl<R: Read + AsFd> Read for Looking<R> {
-    fn read(&mut self, buf: &mut [u8]) -> std::io::Result<usize> {
-        let mut wanted = [PollFd::new(&self.0, PollFlags::IN)];
-        if poll(&mut wanted, Some(&LOOK_EVERY))? == 0 {
-            return Err(std::io::ErrorKind::Interrupted.into());
-        }
-        self.0.read(buf)
-    }
-}
-
-/// Between asking a command to end and ending it.
-const END_WAIT: Duration = Duration::from_secs(5);
-/// Between two looks at whether it did.
-const END_LOOK_EVERY: Duration = Duration::from_millis(10);
-
-/// A command that writes. Dropped, it is ended.
-struct Running {
-    child: Child,
-    /// With it everything ends that it started.
-    group: Option<Pid>,
-    bytes: Looking<ChildStdout>,
-    /// For errors.
-    shown: String,
+    Command(StreamCommand),
 }
 
 impl Writer {
@@ -139,7 +103,7 @@ impl Writer {
                 let input = input.context("read standard input")?;
                 Ok(Writer::Nobody(Looking(input.into())))
             }
-            false => Running::start(options).map(Writer::Command),
+            false => StreamCommand::start(&options.paths).map(Writer::Command),
         }
     }
 
@@ -147,79 +111,11 @@ impl Writer {
     fn parts(&mut self) -> (&mut dyn Read, IsWhole<'_>) {
         match self {
             Writer::Nobody(bytes) => (bytes, Box::new(|| Ok(()))),
-            Writer::Command(Running {
-                child,
-                bytes,
-                shown,
-                ..
-            }) => (bytes, Box::new(|| end(child, shown))),
+            Writer::Command(command) => {
+                let (bytes, ending) = command.parts();
+                (bytes, Box::new(|| ending.wait()))
+            }
         }
-    }
-}
-
-impl Running {
-    fn start(options: &Backup) -> Result<Running> {
-        let (program, words) = options.paths.split_first().ok_or_else(|| {
-            let text = "--stdin-from-command needs a command: --stdin-from-command -- COMMAND";
-            Usage(text.to_owned())
-        })?;
-        let shown = output::path(program);
-        let mut command = Command::new(program);
-        command.args(words).stdout(Stdio::piped());
-        // On a terminal it stays with us: it may ask there for a password, and Ctrl-C reaches all.
-        let is_apart = File::open("/dev/tty").is_err();
-        if is_apart {
-            command.process_group(0);
-        }
-        bale_pipeline::secret_variables::withhold_secrets(&mut command);
-        let started = command.spawn();
-        let mut child = started.with_context(|| format!("start {shown}"))?;
-        let bytes = child.stdout.take();
-        let bytes = bytes.with_context(|| format!("read what {shown} writes"))?;
-        let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
-        Ok(Running {
-            child,
-            group: pid.filter(|_| is_apart),
-            bytes: Looking(bytes),
-            shown,
-        })
-    }
-}
-
-fn end(child: &mut Child, shown: &str) -> Result<(), String> {
-    match child.wait() {
-        Ok(status) if status.success() => Ok(()),
-        Ok(status) => Err(format!(
-            "{shown} failed ({status}), so what it wrote may not be all: no snapshot was made"
-        )),
-        Err(error) => Err(format!("wait for {shown}: {error}: no snapshot was made")),
-    }
-}
-
-impl Running {
-    /// Asks everything to end that the command started, and ends it.
-    fn end_group(&mut self, group: Pid) {
-        let _has_ended = kill_process_group(group, Signal::TERM);
-        let asked = Instant::now();
-        while asked.elapsed() < END_WAIT && matches!(self.child.try_wait(), Ok(None)) {
-            std::thread::sleep(END_LOOK_EVERY);
-        }
-        let _has_ended = kill_process_group(group, Signal::KILL);
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        // What one left running that ended by itself is its own affair.
-        if !matches!(self.child.try_wait(), Ok(None)) {
-            return;
-        }
-        match self.group {
-            Some(group) => self.end_group(group),
-            None => drop(self.child.kill()),
-        }
-        // Of one that has ended it is an error, and nothing is left to do.
-        let _ = self.child.wait();
     }
 }
 

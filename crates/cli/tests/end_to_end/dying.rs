@@ -60,9 +60,13 @@ fn when_its_server_is_gone_a_backup_ends_with_what_it_has_and_the_next_goes_on()
     server.kill();
     let ran = Ran::from(backup.wait_with_output().unwrap());
     assert_eq!(ran.code, 3, "{ran}");
+    assert!(
+        ran.err.contains("the repository cannot be reached"),
+        "{ran}"
+    );
     // Within the first half minute no index names a pack.
-    let says = "nothing of this run is kept there";
-    assert!(ran.err.contains(says), "{ran}");
+    let kept = ["nothing of this run is kept there", "goes on from here"];
+    assert!(kept.iter().any(|words| ran.err.contains(words)), "{ran}");
     let durable = packs(&bench.path("served/name"));
 
     let (_server, address) = start(&bench, &["--no-auth", &served]);
@@ -121,6 +125,18 @@ fn a_backup_that_is_interrupted_on_a_slow_line_keeps_what_was_on_its_way() {
     let listed = listed.of_type("snapshot");
     assert_eq!(listed.len(), 1, "{listed:?}");
     assert_eq!(listed[0]["partial"], true);
+    // Who begins anew goes on from no record, and says so.
+    let served = bench.path("served/name");
+    let mut forced = bench.command();
+    forced
+        .args(["backup", "source", "--force", "--limit-upload", "4M"])
+        .args(on_it);
+    let backup = under_way(forced, &served, packs(&served) + 1);
+    bench.sh(&format!("kill -TERM {}", backup.id()));
+    let ran = Ran::from(backup.wait_with_output().unwrap());
+    assert_eq!(ran.code, 130, "{ran}");
+    assert!(ran.err.contains("stores only the rest"), "{ran}");
+
     let again = bench.ok(&[&["backup", "source", "--json"], &on_it[..]].concat());
     let summary = again.summary();
     let files = |name: &str| summary[name].as_u64().unwrap();

@@ -4,7 +4,8 @@
 use crate::bench::{Bench, Ran};
 use bale_testkit::scene::noise;
 use std::io::Write;
-use std::process::Stdio;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 fn piped(bench: &Bench, words: &[&str], bytes: &[u8]) -> Ran {
     let mut command = bench.command();
@@ -175,9 +176,39 @@ fn an_interrupted_backup_of_a_silent_command_ends_and_ends_the_command() {
     // What it started is ended, too, though nobody waits for that.
     let script = "sleep 1000 & echo $! > started.new; mv started.new started; wait";
     command.args(["backup", "--stdin-from-command", "--", "sh", "-c", script]);
-    command.stdout(Stdio::piped()).stderr(Stdio::piped());
-    // As of a service: with a terminal, signals of that end them.
-    let mut apart = std::process::Command::new("setsid");
+    let child = without_a_terminal(&command).spawn().unwrap();
+    let pid = started(&bench, "started");
+    bench.sh(&format!("kill -INT {}", child.id()));
+    let ran = Ran::from(child.wait_with_output().unwrap());
+    assert_eq!(ran.code, 130, "{ran}");
+    assert!(ran.err.contains("nothing of this run is kept"), "{ran}");
+    ends(pid);
+    assert_eq!(snapshots(&bench), 1);
+}
+
+/// The second signal waits for nothing, and leaves nothing.
+#[test]
+fn a_second_signal_ends_the_command_too() {
+    let bench = Bench::new();
+    bench.backup();
+    let mut command = bench.command();
+    // It wants to end by itself.
+    let script = "trap '' TERM; sleep 1000 & echo $! > started.new; mv started.new started; wait";
+    command.args(["backup", "--stdin-from-command", "--", "sh", "-c", script]);
+    let mut child = without_a_terminal(&command).spawn().unwrap();
+    let pid = started(&bench, "started");
+    bench.sh(&format!(
+        "kill -TERM {0}; sleep 0.5; kill -TERM {0}",
+        child.id()
+    ));
+    assert_eq!(child.wait().unwrap().code(), Some(130));
+    ends(pid);
+    assert_eq!(snapshots(&bench), 1);
+}
+
+/// As of a service: with a terminal, signals of that end what was started.
+fn without_a_terminal(command: &Command) -> Command {
+    let mut apart = Command::new("setsid");
     apart.arg(command.get_program()).args(command.get_args());
     apart.current_dir(command.get_current_dir().unwrap());
     for (name, value) in command.get_envs() {
@@ -187,21 +218,34 @@ fn an_interrupted_backup_of_a_silent_command_ends_and_ends_the_command() {
         };
     }
     apart.stdout(Stdio::piped()).stderr(Stdio::piped());
-    let child = apart.spawn().unwrap();
-    let pid = loop {
-        if let Ok(text) = std::fs::read_to_string(bench.path("started")) {
-            break text.trim().parse::<i32>().unwrap();
+    apart
+}
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// What a script wrote when it had begun.
+fn started(bench: &Bench, name: &str) -> i32 {
+    let begun = Instant::now();
+    loop {
+        if let Ok(text) = std::fs::read_to_string(bench.path(name)) {
+            return text.trim().parse().unwrap_or_default();
         }
-        std::thread::yield_now();
-    };
-    bench.sh(&format!("kill -INT {}", child.id()));
-    let ran = Ran::from(child.wait_with_output().unwrap());
-    assert_eq!(ran.code, 130, "{ran}");
-    assert!(ran.err.contains("nothing of this run is kept"), "{ran}");
-    let state = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    let is_gone = state.is_empty() || state.contains(") Z ");
-    assert!(is_gone, "nobody may have waited for it yet: {state}");
-    assert_eq!(snapshots(&bench), 1);
+        assert!(begun.elapsed() < PATIENCE, "the command does not begin");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Nobody may have waited for it.
+fn ends(pid: i32) {
+    let begun = Instant::now();
+    loop {
+        let state = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        if state.is_empty() || state.contains(") Z ") {
+            return;
+        }
+        assert!(begun.elapsed() < PATIENCE, "it goes on: {state}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
 }
 
 /// Nothing of a stream can be gone on from; what it stored is found by its content.
@@ -213,11 +257,8 @@ fn an_interrupted_stream_says_what_is_kept_and_the_next_one_stores_only_the_rest
     bench.backup();
     let (mut command, script) = (bench.command(), "cat dump; touch read; sleep 1000");
     command.args(["backup", "--stdin-from-command", "--", "sh", "-c", script]);
-    command.stdout(Stdio::piped()).stderr(Stdio::piped());
-    let child = command.spawn().unwrap();
-    while !bench.path("read").exists() {
-        std::thread::yield_now();
-    }
+    let child = without_a_terminal(&command).spawn().unwrap();
+    started(&bench, "read");
     bench.sh(&format!("kill -INT {}", child.id()));
     let ran = Ran::from(child.wait_with_output().unwrap());
     assert_eq!(ran.code, 130, "{ran}");

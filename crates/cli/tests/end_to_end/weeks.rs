@@ -103,6 +103,7 @@ impl Week {
             .sh(&format!("kill -{signal} {} || true", child.id()));
         let ran = Ran::from(child.wait_with_output().unwrap());
         self.must(!ran.err.contains("panicked"), &ran.err);
+        self.must(![1, 2, 4].contains(&ran.code), &ran.to_string());
     }
 
     fn listed(&self) -> BTreeMap<String, Value> {
@@ -337,7 +338,10 @@ impl Week {
 
     /// To a second repository and a mirror, and what is there.
     fn double(&mut self) {
-        self.ok(&["mirror", "--to", "mirror", "--delete"]);
+        let ran = self.run(&["mirror", "--to", "mirror", "--delete"]);
+        // Of a source whose newest was forgotten.
+        let is_held_back = ran.code == 3 && ran.err.contains("nothing as new as they are");
+        self.must(ran.code == 0 || is_held_back, &ran.to_string());
         let kept = self.any();
         let mirrored = ["-r", "mirror", "-p", "pw"];
         if let Some((_, kept)) = kept {
@@ -382,7 +386,8 @@ impl Week {
                 let mut back = Tree::read(&self.bench.path("out"));
                 let mut tree = tree.clone();
                 // Of the target itself.
-                (back.0.remove(&b""[..]), tree.0.remove(&b""[..]));
+                back.0.remove(&b""[..]);
+                tree.0.remove(&b""[..]);
                 let differences = tree.differences(&back);
                 let shown = format!("{id}: {differences:?}");
                 self.must(differences.is_empty(), &shown);

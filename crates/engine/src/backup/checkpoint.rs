@@ -29,6 +29,8 @@ const CLOCK_EVERY_BYTES: u64 = 1 << 20;
 /// A record holds all rows if so much was read since one did: of large files a segment of rows that
 /// are not in it would cost hours of reading again.
 const READ_AGAIN_BYTES_MAX: u64 = 256 << 20;
+/// And one part in so many of all that was read, so that the catalog is not cut in too many places.
+const READ_AGAIN_SHARE: u64 = 16;
 /// The same where records are made all the time.
 const READ_AGAIN_BYTES_OFTEN: u64 = 16 << 10;
 /// The same of looks at what was stored.
@@ -84,11 +86,14 @@ pub(super) fn has_patience(
     closes_one && last.elapsed() < every * SEGMENT_PATIENCE
 }
 
-/// Closes a segment to which nothing comes: a server would end its transfer.
-pub(super) fn end_what_stands_still(repository: &Repository) -> Result<()> {
+/// Closes a segment to which nothing comes: a server would end its transfer. Was there one?
+pub(super) fn end_what_stands_still(repository: &Repository) -> Result<bool> {
     match repository.stretched() {
-        Some(stretched) if stretched.stands_still(SEGMENT_IDLE_MAX) => Ok(stretched.settle()?),
-        _ => Ok(()),
+        Some(stretched) if stretched.stands_still(SEGMENT_IDLE_MAX) => {
+            stretched.settle()?;
+            Ok(true)
+        }
+        _ => Ok(false),
     }
 }
 
@@ -170,7 +175,7 @@ impl<'a> Checkpoints<'a> {
         let bytes_read = self.tally.bytes_read();
         let max = match self.is_often() {
             true => READ_AGAIN_BYTES_OFTEN,
-            false => READ_AGAIN_BYTES_MAX,
+            false => READ_AGAIN_BYTES_MAX.max(bytes_read / READ_AGAIN_SHARE),
         };
         let holds_all = is_last || bytes_read - self.bytes_held >= max;
         let Some(partial) = rows.checkpoint(holds_all)? else {

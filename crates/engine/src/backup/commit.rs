@@ -12,7 +12,7 @@ use crate::relied::{LOOK_BELIEVED, store_lost_again, take_back};
 use crate::two_clocks::TwoClocks;
 use crate::used::UsedChunks;
 use bale_format::{ChunkId, ChunkKind, Entry, Layer, ObjectId, Snapshot};
-use bale_pipeline::monitor::Phase;
+use bale_pipeline::monitor::{Kept, Phase};
 use bale_repository::catalog::{CatalogReader, CatalogWriter, KeyRange};
 use bale_repository::error::{Error, Result};
 use bale_repository::pack::{ChunkWriter, LookBegun};
@@ -167,6 +167,8 @@ fn write_and_look_again(
     tally: &Tally<'_>,
 ) -> Result<ObjectId> {
     let repository = &run.repository;
+    // Whether it was written may stay unknown.
+    tally.monitor().kept(Kept::All);
     let id = repository.write_snapshot(snapshot)?;
     // A prune that looked before the snapshot was there may have deleted since the last look,
     // however long ago that was (a closed lid). One that looks from now on sees the snapshot.
@@ -182,8 +184,11 @@ fn write_and_look_again(
     // What was mended is in index objects that were listed too early.
     let listed = listed.filter(|_| store.written().chunks_new == chunks_before);
     note_unless_seen(tally, run, id, parent, listed.as_ref());
-    if listed.is_none_or(|listed| listed.has_runs) {
-        remove_replaced_runs(repository, run, snapshot)?;
+    if listed.is_none_or(|listed| listed.has_runs)
+        && let Err(error) = remove_replaced_runs(repository, run, snapshot)
+    {
+        // The snapshot is there, and the next one removes them.
+        tally.note(&format!("records of unfinished runs stay for now: {error}"));
     }
     Ok(id)
 }

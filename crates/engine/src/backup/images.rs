@@ -177,7 +177,7 @@ fn store(
     unread_index::report(&run.repository, &tally)?;
     let store = start_writer(run, parent, options)?;
     let done = store_and_commit(run, parent, sources, (&store, &tally), allow_fuzzy, options);
-    done.map_err(|error| after_failure((&store, parent), error, monitor))
+    done.map_err(|error| after_failure(&store, error, monitor))
 }
 
 fn store_and_commit(

@@ -33,10 +33,10 @@ impl Named {
         if store.is_dry_run() {
             return Ok(());
         }
-        end_what_stands_still(store.repository())?;
+        let has_closed = end_what_stands_still(store.repository())?;
         let is_much = store.written().bytes_stored - self.bytes >= CHECKPOINT_BYTES;
         let is_due = is_much || self.at.elapsed() >= pause_after(self.times, every);
-        if is_due && !has_patience(store, 0, self.at, every) {
+        if has_closed || (is_due && !has_patience(store, 0, self.at, every)) {
             store.flush()?;
             self.at = Instant::now();
             self.bytes = store.written().bytes_stored;

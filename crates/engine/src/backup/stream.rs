@@ -67,7 +67,7 @@ fn store(
     unread_index::report(&run.repository, &tally)?;
     let store = start_writer(run, parent, options)?;
     let done = store_and_commit(run, parent, stream, (&store, &tally), options);
-    done.map_err(|error| after_failure((&store, parent), error, monitor))
+    done.map_err(|error| after_failure(&store, error, monitor))
 }
 
 fn store_and_commit(
@@ -153,6 +153,9 @@ fn store_bytes(
     }
     let list = cutter.finish(&mut entry)?;
     entry.content = list.map_or(Content::None, |list| Content::Pieces { list });
-    (stream.is_whole)().map_err(Error::Other)?;
+    (stream.is_whole)().map_err(|why| match tally.interrupted() {
+        true => Error::Interrupted,
+        false => Error::Other(why),
+    })?;
     Ok(entry)
 }

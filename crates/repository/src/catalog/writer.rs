@@ -177,6 +177,7 @@ impl<S: SegmentSink> CatalogWriter<S> {
     /// segments are shorter than the rule would have them.
     pub fn close_segments(&mut self) -> Result<()> {
         self.guarded(|writer| {
+            writer.fold_what_waits()?;
             writer.base.close(&mut writer.sink)?;
             writer.overlay.close(&mut writer.sink)
         })

@@ -26,6 +26,7 @@ use bale_format::pack::Payload;
 use bale_format::{ChunkId, ChunkPlace, ObjectId, TransferLog, Transfers};
 use crossbeam_channel::{Receiver, Sender};
 use std::collections::HashSet;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -345,23 +346,34 @@ pub(super) fn work(shared: &EncoderShared, queue: &Receiver<EncodeJob>, spent: &
         compressor: Compressor::of(shared.repository.compression()),
         decompressor: Decompressor::new(),
     };
-    for mut job in queue {
-        let mut end = EndOfJob {
-            shared,
-            plain_bytes: job.data_bytes(),
-            stored_bytes: 0,
-        };
-        if !shared.failed.load(Ordering::Acquire) {
-            match encode(shared, &mut contexts, &mut job) {
-                Ok(bytes) => end.stored_bytes = bytes,
-                Err(error) => shared.fail(error),
-            }
-        }
-        if job.bytes.is_free(BUFFER_BYTES) {
-            let _enough_are_spent = spent.try_send(job.bytes.into_buffer());
-        }
-        drop(end);
+    for job in queue {
+        let job = AssertUnwindSafe(|| work_on(shared, &mut contexts, job, spent));
+        // It has failed by then, and the rest of the jobs is taken all the same.
+        let _told_by_its_end = catch_unwind(job);
     }
+}
+
+fn work_on(
+    shared: &EncoderShared,
+    contexts: &mut Contexts,
+    mut job: EncodeJob,
+    spent: &Sender<Vec<u8>>,
+) {
+    let mut end = EndOfJob {
+        shared,
+        plain_bytes: job.data_bytes(),
+        stored_bytes: 0,
+    };
+    if !shared.failed.load(Ordering::Acquire) {
+        match encode(shared, contexts, &mut job) {
+            Ok(bytes) => end.stored_bytes = bytes,
+            Err(error) => shared.fail(error),
+        }
+    }
+    if job.bytes.is_free(BUFFER_BYTES) {
+        let _enough_are_spent = spent.try_send(job.bytes.into_buffer());
+    }
+    drop(end);
 }
 
 /// Uploads packs until there will be no more.

@@ -105,9 +105,15 @@ impl StretchedStore {
     /// Is a stretch open to another machine, which has heard nothing of it for so long? Servers end
     /// transfers that stand still, and all that was in them is lost.
     pub fn stands_still(&self, time: Duration) -> bool {
-        let writing = self.writing();
+        if !self.base.is_remote() {
+            return false;
+        }
+        // Whoever appends a pack has it meanwhile, for as long as that takes on its line.
+        let Ok(writing) = self.writing.try_lock() else {
+            return false;
+        };
         let open = writing.open.as_ref();
-        self.base.is_remote() && open.is_some_and(|open| open.last.elapsed() >= time)
+        open.is_some_and(|open| open.last.elapsed() >= time)
     }
 
     /// Was this pack, which was uploaded, in a stretch that was given up?

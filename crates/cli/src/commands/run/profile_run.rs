@@ -258,7 +258,10 @@ impl ProfileRun<'_> {
             exit_code: self.code,
             trouble: None,
         };
-        self.record.first_run.get_or_insert(run.started);
+        // Of a record that does not say: the last run was not the first.
+        let before = self.record.last_run.as_ref().map(|last| last.started);
+        let first = before.map_or(run.started, |before| before.min(run.started));
+        self.record.first_run.get_or_insert(first);
         self.record.last_run = Some(run.with_trouble(trouble.as_deref()));
         if let Err(error) = self.context.state.store(&self.record) {
             self.problem(WHOLE_RUN, &output::chain(&error));
