@@ -44,7 +44,7 @@ fn damage_is_told_by_the_exit_code_when_nobody_reads() {
     bench.sh(
         "p=$(find home/.local/share/bale/repository/packs -type f -printf '%s %p\\n' | sort -n | \
          tail -1 | cut -d' ' -f2)
-        chmod u+w $p; printf X | dd of=$p bs=1 seek=200000 conv=notrunc status=none",
+        chmod u+w $p; printf damaged! | dd of=$p bs=1 seek=200000 conv=notrunc status=none",
     );
     for words in [
         "check --read-data --json",

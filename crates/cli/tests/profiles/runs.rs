@@ -97,9 +97,9 @@ fn parts_of_a_check_come_in_turn_and_a_failed_one_comes_again() {
         let ran = scene.ok(&["run", "home", "--json"]);
         assert_eq!(part(&ran), ("check 0".to_owned(), expected.to_owned()));
     }
-    scene
-        .bench
-        .sh("for f in repo/packs/*/*; do printf x | dd of=$f bs=1 seek=60 conv=notrunc; done");
+    scene.bench.sh(
+        "for f in repo/packs/*/*; do printf damaged! | dd of=$f bs=1 seek=60 conv=notrunc; done",
+    );
     let ran = scene.run(&["run", "home", "--json"]);
     assert_ne!(ran.code, 0, "{ran}");
     assert_eq!(
