@@ -413,7 +413,9 @@ fn a_checkpoint_is_the_catalog_up_to_its_key() {
                 }
             }
             if count % 37 == 0 {
-                let partial = writer.checkpoint(key);
+                let holds_all = count % 2 == 0;
+                let partial = writer.checkpoint(key, holds_all).unwrap();
+                assert!(!holds_all || partial.until > *key);
                 let rows = all(&memory, &partial.layers);
                 let expected = next_model
                     .range(..partial.until.clone())

@@ -101,11 +101,11 @@ fn check_way_to(dir: &Path, purpose: DirPurpose) -> Result<()> {
 fn why_no_directory(at: &Path) -> Option<(&Path, &'static str)> {
     match std::fs::metadata(at) {
         Ok(meta) => (!meta.is_dir()).then_some((at, "is no directory")),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            let is_link = std::fs::symlink_metadata(at).is_ok();
-            is_link.then_some((at, "is a link to nothing"))
+        Err(_) => {
+            let meta = std::fs::symlink_metadata(at);
+            let is_link = meta.is_ok_and(|meta| meta.is_symlink());
+            is_link.then_some((at, "is a link that leads nowhere"))
         }
-        Err(_) => None,
     }
 }
 

@@ -349,6 +349,11 @@ impl ChunkWriter {
         self.shared.name_durable()
     }
 
+    /// Names what is durable by now, and waits for nothing that is on its way.
+    pub fn name_so_far(&self) -> Result<()> {
+        self.shared.name_so_far()
+    }
+
     /// Does the index name anything that this writer stored? Then another one does not store it
     /// again.
     pub fn has_named(&self) -> bool {

@@ -107,10 +107,7 @@ pub fn ended(
     }
     console.finish();
     let outcome = outcome.map_err(interrupted_while_waiting);
-    if matches!(outcome, Err(Error::Interrupted)) && !global.quiet && !options.dry_run {
-        report!("{}", what_is_kept(console, options));
-    }
-    let outcome = outcome.map_err(|error| how_it_ends(error, options, console))?;
+    let outcome = outcome.map_err(|error| how_it_ends(error, (global, options), console))?;
     let problems = outcome.snapshot.counts.problems;
     let is_locked = retain::run(global, options, repository, &outcome, console);
     let sudden = sudden::report(repository, (outcome.id, &outcome.snapshot), console);
@@ -167,9 +164,9 @@ fn interrupted_while_waiting(error: Error) -> Error {
     }
 }
 
-/// The last words of a run that was interrupted.
-fn what_is_kept(console: &Console, options: &Backup) -> &'static str {
-    match kept(console, options) {
+/// The last words of a run that made no snapshot.
+fn words_of_kept(kept: Kept) -> &'static str {
+    match kept {
         Kept::All => {
             "everything is stored: whether the snapshot was made, too, bale snapshots tells"
         }
@@ -192,13 +189,23 @@ fn kept(console: &Console, options: &Backup) -> Kept {
 }
 
 /// A store that could not be reached any more ends a run as an interruption does.
-fn how_it_ends(error: Error, options: &Backup, console: &Console) -> anyhow::Error {
+fn how_it_ends(
+    error: Error,
+    (global, options): (&Global, &Backup),
+    console: &Console,
+) -> anyhow::Error {
+    let kept = kept(console, options);
     match &error {
         Error::Store(trouble) if trouble.may_pass() && !options.dry_run => {
-            anyhow::Error::from(error).context(GoesOn(kept(console, options)))
+            return anyhow::Error::from(error).context(GoesOn(kept));
         }
-        _ => error.into(),
+        _ => {}
     }
+    let is_worth_it = matches!(error, Error::Interrupted) || kept > Kept::Nothing;
+    if is_worth_it && !global.quiet && !options.dry_run {
+        report!("{}", words_of_kept(kept));
+    }
+    error.into()
 }
 
 /// What the words say; whatever this command works with is excluded in any case.
@@ -243,7 +250,7 @@ fn recorded_time(text: &str, repository: &Repository) -> Result<Time> {
 
 /// A run on a slow line does not end at once.
 pub fn answer_interruptions(global: &Global, options: &Backup) -> Result<()> {
-    if place::directory(global)?.is_none() && !global.quiet && !global.json && !options.dry_run {
+    if place::directory(global)?.is_none() && !global.quiet && !options.dry_run {
         interrupt::answer_the_first(
             "ending: what is on its way to the repository is stored first; the next signal ends at \
              once",

@@ -10,6 +10,7 @@ use anyhow::Result;
 use bale_engine::prune::{self as engine, PackFate, PrunePlan, Pruned};
 use bale_format::Time;
 use bale_pipeline::monitor::Monitor;
+use bale_repository::error::Error;
 use bale_repository::repository::Repository;
 use serde_json::json;
 use std::collections::HashSet;
@@ -65,7 +66,8 @@ pub fn prune(
         return Ok(code(plan.problems));
     }
     let console = Console::new(global);
-    let pruned = engine::apply(repository, &plan, &engine_options, &console)?;
+    let pruned = engine::apply(repository, &plan, &engine_options, &console);
+    let pruned = pruned.map_err(with_room_to_write)?;
     console.finish();
     let summary = json!({
         "type": summary_type, "packs_deleted": pruned.packs_deleted,
@@ -105,6 +107,17 @@ pub fn prune(
         report_problems(&pruned);
     }
     Ok(code(pruned.problems))
+}
+
+/// What is condemned is written down before anything goes.
+fn with_room_to_write(error: Error) -> anyhow::Error {
+    match &error {
+        Error::Store(trouble) if trouble.is_storage_full() => anyhow::Error::from(error).context(
+            "a prune writes a little before it frees anything: make room for a few MB there, and \
+             run bale prune --grace 0",
+        ),
+        _ => error.into(),
+    }
 }
 
 fn report_segments(pruned: &Pruned) {

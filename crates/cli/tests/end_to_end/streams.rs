@@ -102,6 +102,13 @@ fn nothing_at_all_is_an_empty_file_and_said() {
     assert_eq!(ran.code, 0, "{ran}");
     assert!(ran.err.contains("nothing was written"), "{ran}");
     assert_eq!(dumped(&bench, "latest:/stdin"), b"");
+    // Where there was something before, what writes it failed, probably.
+    assert_eq!(piped(&bench, &["backup", "--stdin"], b"a dump").code, 0);
+    let ran = piped(&bench, &["backup", "--stdin", "--quiet"], b"");
+    assert_eq!(ran.code, 3, "{ran}");
+    assert!(ran.err.contains("it had 6 bytes in snapshot"), "{ran}");
+    bench.ok(&["forget", "--keep-last", "1"]);
+    assert_eq!(snapshots(&bench), 2, "the dump, and what is empty");
 }
 
 #[test]

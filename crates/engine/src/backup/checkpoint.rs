@@ -26,20 +26,15 @@ const FIRST_AFTER: Duration = Duration::from_secs(30);
 const CLOCK_EVERY: u32 = 64;
 /// or so many bytes were read: a few large files take minutes.
 const CLOCK_EVERY_BYTES: u64 = 1 << 20;
-/// A record holds all rows if so much was read since one did: of large files a segment of rows that
-/// are not in it would cost hours of reading again.
-const READ_AGAIN_BYTES_MAX: u64 = 256 << 20;
-/// And one part in so many of all that was read, so that the catalog is not cut in too many places.
-const READ_AGAIN_SHARE: u64 = 16;
-/// The same where records are made all the time.
+/// Where records are made all the time, one holds all rows if so much was read since one did.
 const READ_AGAIN_BYTES_OFTEN: u64 = 16 << 10;
 /// The same of looks at what was stored.
 const BYTES_EVERY: u32 = 1024;
 
 /// Makes a catalog, and says what of it an unfinished run can be gone on from.
 pub(super) trait Resumable {
-    /// After it, no row waits for its content. One that holds all of them ends the open segment of
-    /// the catalog, which is shorter then than it would be.
+    /// After it, no row waits for its content. One that holds all rows stores those besides that
+    /// are in no segment of the catalog yet.
     fn checkpoint(&mut self, holds_all: bool) -> Result<Option<Partial>>;
 
     /// In bundles that are open.
@@ -84,6 +79,14 @@ pub(super) fn has_patience(
 ) -> bool {
     let closes_one = store.if_closed(in_bundles) != IfClosed::Nothing;
     closes_one && last.elapsed() < every * SEGMENT_PATIENCE
+}
+
+/// What was sent is named before the rest is waited for: on a slow line that takes a while.
+pub(super) fn name_so_far(store: &ChunkWriter) -> Result<()> {
+    match store.repository().store().is_remote() {
+        true => store.name_so_far(),
+        false => Ok(()),
+    }
 }
 
 /// Closes a segment to which nothing comes: a server would end its transfer. Was there one?
@@ -173,11 +176,9 @@ impl<'a> Checkpoints<'a> {
             return Ok(());
         }
         let bytes_read = self.tally.bytes_read();
-        let max = match self.is_often() {
-            true => READ_AGAIN_BYTES_OFTEN,
-            false => READ_AGAIN_BYTES_MAX.max(bytes_read / READ_AGAIN_SHARE),
-        };
-        let holds_all = is_last || bytes_read - self.bytes_held >= max;
+        let is_much = bytes_read - self.bytes_held >= READ_AGAIN_BYTES_OFTEN;
+        let holds_all = is_last || is_much || !self.is_often();
+        name_so_far(self.store)?;
         let Some(partial) = rows.checkpoint(holds_all)? else {
             return Ok(());
         };

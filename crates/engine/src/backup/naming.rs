@@ -1,7 +1,7 @@
 //! What is stored of one large file or stream is named now and then, before there is a row of it
 //! for a record: whoever comes after a run that died does not store it again.
 
-use super::checkpoint::{end_what_stands_still, has_patience, pause_after};
+use super::checkpoint::{end_what_stands_still, has_patience, name_so_far, pause_after};
 use crate::limits::{CHECKPOINT_BYTES, CHECKPOINT_SECONDS};
 use bale_repository::error::Result;
 use bale_repository::pack::ChunkWriter;
@@ -37,6 +37,7 @@ impl Named {
         let is_much = store.written().bytes_stored - self.bytes >= CHECKPOINT_BYTES;
         let is_due = is_much || self.at.elapsed() >= pause_after(self.times, every);
         if has_closed || (is_due && !has_patience(store, 0, self.at, every)) {
+            name_so_far(store)?;
             store.flush()?;
             self.at = Instant::now();
             self.bytes = store.written().bytes_stored;

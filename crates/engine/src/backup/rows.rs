@@ -456,11 +456,9 @@ impl<'a> RowWriter<'a> {
 impl Resumable for RowWriter<'_> {
     fn checkpoint(&mut self, holds_all: bool) -> Result<Option<Partial>> {
         self.close_bundles()?;
-        if holds_all {
-            self.catalog.close_segments()?;
-        }
         let last = self.last_key.as_ref();
-        Ok(last.map(|last| self.catalog.checkpoint(last)))
+        let partial = last.map(|last| self.catalog.checkpoint(last, holds_all));
+        Ok(partial.transpose()?)
     }
 
     fn bytes_in_bundles(&self) -> u64 {

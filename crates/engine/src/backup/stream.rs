@@ -16,6 +16,7 @@ use super::{after_failure, begin, start_writer, unread_index};
 use crate::limits::STREAM_BLOCK_BYTES;
 use bale_format::snapshot::{PathText, SOURCE_IS_STREAM, Totals};
 use bale_format::{Content, Entry, Kind, Snapshot};
+use bale_pipeline::amount::counted;
 use bale_pipeline::monitor::Monitor;
 use bale_repository::catalog::{CatalogReader, CatalogWriter};
 use bale_repository::error::{Error, Result};
@@ -79,10 +80,10 @@ fn store_and_commit(
 ) -> Result<Outcome> {
     let name = Bytes::copy_from_slice(stream.name);
     let entry = store_bytes(stream, row(run, name), store, tally)?;
-    if entry.size == 0 {
-        tally.note("nothing was written: the file is empty");
-    }
     let old = parent.catalog.lookup(&entry.path()).ok().flatten();
+    if entry.size == 0 {
+        report_empty(&entry, old.as_ref(), parent, tally);
+    }
     let is_same = |old: &Entry| old.size == entry.size && old.content_hash == entry.content_hash;
     let class = match &old {
         None => Class::New,
@@ -105,6 +106,23 @@ fn store_and_commit(
         stored.changes = 1;
     }
     commit(run, parent, stored, store, tally, options)
+}
+
+/// Behind a pipe nobody learns that whoever writes it failed, but for this.
+fn report_empty(entry: &Entry, old: Option<&Entry>, parent: &Parent, tally: &Tally<'_>) {
+    let had = old.map_or(0, |old| old.size);
+    match parent.id.filter(|_| had > 0) {
+        Some(id) => tally.report_problem(
+            &entry.path(),
+            "back up",
+            format!(
+                "nothing was written, and it had {} in snapshot {}: did what writes it fail?",
+                counted(had, "byte"),
+                id.short()
+            ),
+        ),
+        None => tally.note("nothing was written: the file is empty"),
+    }
 }
 
 /// As somebody would have who writes the stream to a file now.

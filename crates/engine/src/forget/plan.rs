@@ -1,6 +1,7 @@
 //! The plan of a forget: groups, and for each snapshot whether it stays and why.
 
 use super::policy::{Candidate, Policy};
+use bale_format::snapshot::SOURCE_IS_STREAM;
 use bale_format::{ObjectId, Snapshot, Time};
 use bale_repository::snapshots::{SourceKey, is_in_future};
 use jiff::Timestamp;
@@ -132,9 +133,9 @@ struct GroupKey {
     paths: Option<Vec<Vec<u8>>>,
     filesystems: Option<Vec<String>>,
     tags: Option<Vec<String>>,
-    /// Nothing is in it, and nothing says of which file system that is so: it may be what another
-    /// one was not mounted on.
-    may_be_unmounted: bool,
+    /// Nothing is in it, and nothing says that this is how it was: another file system may not have
+    /// been mounted there, or what wrote the stream failed.
+    may_be_nothing: bool,
 }
 
 /// Applies a policy to snapshots, group by group. A policy without rules keeps everything. `now`:
@@ -153,7 +154,7 @@ pub fn plan(
         let key = GroupKey {
             host: by.host.then_some(source.host),
             paths: by.paths.then(|| sorted(&source.paths)),
-            may_be_unmounted: by.filesystems && may_be_unmounted(snapshot),
+            may_be_nothing: by.filesystems && may_be_nothing(snapshot),
             filesystems: by.filesystems.then_some(source.filesystems),
             tags: by.tags.then(|| sorted(&decision.tags)),
         };
@@ -182,10 +183,14 @@ pub fn plan(
     }
 }
 
-fn may_be_unmounted(snapshot: &Snapshot) -> bool {
+fn may_be_nothing(snapshot: &Snapshot) -> bool {
     let totals = &snapshot.totals;
     let has_nothing = totals.files == 0 && totals.others == 0 && snapshot.images.is_empty();
-    has_nothing && snapshot.source_filesystems.is_empty()
+    match &snapshot.source_filesystems[..] {
+        [] => has_nothing,
+        [kind] => kind == SOURCE_IS_STREAM && totals.bytes == 0,
+        _ => false,
+    }
 }
 
 fn decision(id: ObjectId, snapshot: &Snapshot, now: Time) -> Decision {
@@ -516,6 +521,28 @@ mod tests {
             [5],
             "it was emptied, and is known to be the same"
         );
+    }
+
+    /// What wrote the last two failed, behind a pipe.
+    #[test]
+    fn an_empty_stream_pushes_out_none_that_is_not() {
+        let mut all = series()[1..].to_vec();
+        for (at, (_, snapshot)) in all.iter_mut().enumerate() {
+            snapshot.source_filesystems = vec![SOURCE_IS_STREAM.to_owned()];
+            (snapshot.totals.files, snapshot.totals.bytes) = (1, if at < 2 { 10 } else { 0 });
+        }
+        let policy = Policy {
+            last: 1,
+            ..Policy::default()
+        };
+        let now = Time {
+            seconds: i64::MAX,
+            nanos: 0,
+        };
+        let plan = plan(&all, &policy, GroupBy::default(), &TimeZone::UTC, now);
+        let mut kept: Vec<u8> = plan.kept().map(|decision| decision.id.0[0]).collect();
+        kept.sort();
+        assert_eq!(kept, [3, 5]);
     }
 
     /// Issue 13, 19: also where nobody knows on which file system the image lies.

@@ -107,6 +107,18 @@ impl SegmentWriter {
         Ok(())
     }
 
+    /// Stores the rows that are in no finished segment yet for somebody who may not see the end of
+    /// it. They stay, and the segment ends where it would.
+    pub fn provisional(&mut self, sink: &mut dyn SegmentSink) -> Result<Vec<SegmentRef>> {
+        let finished = self.take_finished();
+        let stored = match self.builder.rows() {
+            0 => Ok(()),
+            rows => self.store(0..rows, sink),
+        };
+        let provisional = std::mem::replace(&mut self.finished, finished);
+        stored.map(|()| provisional)
+    }
+
     /// Stores rows as one segment, or as two if they would not fit: rows of an unusual kind.
     fn store(&mut self, rows: Range<usize>, sink: &mut dyn SegmentSink) -> Result<()> {
         let segment = match self.builder.encode(rows.clone()) {

@@ -103,6 +103,13 @@ pub struct Partial {
     pub until: Key,
 }
 
+/// Segments of rows that are in no other yet.
+#[derive(Default)]
+struct Provisional {
+    base: Vec<SegmentRef>,
+    overlay: Vec<SegmentRef>,
+}
+
 /// Bytes of a file, or of the one that a removed row hides; those of an image are in its extents.
 pub fn file_bytes(row: &Entry) -> u64 {
     match row.kind {
@@ -173,32 +180,54 @@ impl<S: SegmentSink> CatalogWriter<S> {
         })
     }
 
-    /// Ends the unfinished segments here, so that the next checkpoint loses none of their rows: the
-    /// segments are shorter than the rule would have them.
-    pub fn close_segments(&mut self) -> Result<()> {
-        self.guarded(|writer| {
-            writer.fold_what_waits()?;
-            writer.base.close(&mut writer.sink)?;
-            writer.overlay.close(&mut writer.sink)
-        })
+    /// What a run that stops now could go on from, given that all changes up to `through` have been
+    /// made. One that holds all of them stores the rows that are in no segment yet besides.
+    pub fn checkpoint(&mut self, through: &Key, holds_all: bool) -> Result<Partial> {
+        let provisional = match holds_all {
+            true => Some(self.guarded(Self::provisional)?),
+            false => None,
+        };
+        Ok(self.partial(through, provisional))
     }
 
-    /// What a run that stops now could go on from, given that all changes up to `through` have been
-    /// made.
-    pub fn checkpoint(&self, through: &Key) -> Partial {
-        // Rows of the parent after the last change may still wait to be folded or merged.
-        let made = &self.last.key().unwrap_or_else(|| through.clone());
+    /// Changes that are held back come behind the rest of the overlay.
+    fn provisional(&mut self) -> Result<Provisional> {
+        let base = self.base.provisional(&mut self.sink)?;
+        let mut overlay = self.overlay.provisional(&mut self.sink)?;
+        if let StretchState::Waiting { changes, .. } = &self.stretch.state {
+            let mut waiting = SegmentWriter::with_rule(self.rule);
+            for change in changes {
+                waiting.push(change, &mut self.sink)?;
+            }
+            waiting.close(&mut self.sink)?;
+            overlay.extend(waiting.take_finished());
+        }
+        Ok(Provisional { base, overlay })
+    }
+
+    /// First keys of what is in no segment yet.
+    fn pending_keys(&self) -> impl Iterator<Item = Key> {
         let waiting = match &self.stretch.state {
             StretchState::Waiting { changes, .. } => changes.first().map(Entry::key),
             _ => None,
         };
         let pending = [waiting, self.base.pending_key(), self.overlay.pending_key()];
-        let until = pending.into_iter().flatten().fold(after(made), Key::min);
+        pending.into_iter().flatten()
+    }
+
+    fn partial(&self, through: &Key, provisional: Option<Provisional>) -> Partial {
+        // Rows of the parent after the last change may still wait to be folded or merged.
+        let made = &self.last.key().unwrap_or_else(|| through.clone());
+        let until = match &provisional {
+            Some(_) => after(made),
+            None => self.pending_keys().fold(after(made), Key::min),
+        };
+        let provisional = provisional.unwrap_or_default();
         let rest = KeyRange {
             start: Some(until.clone()),
             end: None,
         };
-        let mut base = [&self.new_base[..], self.base.finished()].concat();
+        let mut base = [&self.new_base[..], self.base.finished(), &provisional.base].concat();
         let mut gone = self.folded.clone();
         if matches!(self.stretch.state, StretchState::Folding { .. }) {
             gone.push(KeyRange {
@@ -219,7 +248,12 @@ impl<S: SegmentSink> CatalogWriter<S> {
             LAYERS_MAX
         };
         let kept = self.parent.layers().iter().skip(1).take(kept_layers);
-        let overlay = [&self.new_overlay[..], self.overlay.finished()].concat();
+        let overlay = [
+            &self.new_overlay[..],
+            self.overlay.finished(),
+            &provisional.overlay,
+        ]
+        .concat();
         let rest = [rest];
         let mut layers = vec![clip(&base, &rest)];
         layers.extend(kept.map(|layer| clip(&layer.segments, &gone)));

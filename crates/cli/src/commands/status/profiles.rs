@@ -164,7 +164,12 @@ impl ExpectingProfiles {
 /// From the beginning to the end of the last backup.
 fn took(history: &SourceHistory<'_>) -> Option<Duration> {
     let (_, last) = history.last()?;
-    let seconds = last.finished.seconds.saturating_sub(last.time.seconds);
+    // With --time its time is another.
+    let barriers = last.filesystems.iter().filter_map(|each| each.barrier);
+    let begun = barriers
+        .min()
+        .map_or(last.time, |first| first.max(last.time));
+    let seconds = last.finished.seconds.saturating_sub(begun.seconds);
     let took = Duration::from_secs(u64::try_from(seconds).unwrap_or(0));
     Some(took.min(TOOK_MAX))
 }

@@ -63,7 +63,11 @@ pub(super) fn text(finding: &Finding) -> String {
             )
         }
         Finding::Unfinished { run, is_silent } => match is_silent {
-            false => format!("a backup of it is running ({})", run.short()),
+            false => format!(
+                "a backup of it ({}) is running, or ended unfinished in the last hour: the next \
+                 one goes on from it",
+                run.short()
+            ),
             true => format!(
                 "its last run ({}) was stopped, probably: it showed no sign of life for an hour",
                 run.short()

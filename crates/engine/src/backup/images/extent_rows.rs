@@ -167,10 +167,8 @@ impl ExtentRows {
         holds_all: bool,
     ) -> Result<Option<Partial>> {
         self.settle()?;
-        if holds_all {
-            self.catalog.close_segments()?;
-        }
-        Ok(last.map(|last| self.catalog.checkpoint(last)))
+        let partial = last.map(|last| self.catalog.checkpoint(last, holds_all));
+        Ok(partial.transpose()?)
     }
 
     /// Layers of the catalog, and how many rows changed.

@@ -122,14 +122,6 @@ impl<S: SegmentSink> CatalogWriter<S> {
         Ok(())
     }
 
-    /// Changes that are held back are in no checkpoint.
-    pub(super) fn fold_what_waits(&mut self) -> Result<()> {
-        match &self.stretch.state {
-            StretchState::Waiting { changes, .. } if !changes.is_empty() => self.fold(),
-            _ => Ok(()),
-        }
-    }
-
     /// Rewrites this stretch, from its beginning.
     fn fold(&mut self) -> Result<()> {
         let StretchState::Waiting { changes, kept, .. } = std::mem::take(&mut self.stretch.state)

@@ -12,6 +12,14 @@ impl EncoderShared {
         self.name_published(1)
     }
 
+    /// What is durable by now; of packs in a segment that is open, nothing is.
+    pub(in crate::pack) fn name_so_far(&self) -> Result<()> {
+        match self.repository.stretched() {
+            Some(_) => Ok(()),
+            None => self.write_index(1),
+        }
+    }
+
     /// After a failure; what is still on its way ends first.
     pub(in crate::pack) fn name_durable(&self) -> Result<()> {
         self.jobs.wait_for_all();
