@@ -26,10 +26,11 @@ const FIRST_AFTER: Duration = Duration::from_secs(30);
 const CLOCK_EVERY: u32 = 64;
 /// or so many bytes were read: a few large files take minutes.
 const CLOCK_EVERY_BYTES: u64 = 1 << 20;
-/// Where records are made all the time, one holds all rows if so much was read since one did.
-const READ_AGAIN_BYTES_OFTEN: u64 = 16 << 10;
 /// The same of looks at what was stored.
 const BYTES_EVERY: u32 = 1024;
+
+/// Where records are made all the time, one holds all rows if so much was read since one did.
+const READ_AGAIN_BYTES_OFTEN: u64 = 16 << 10;
 
 /// Makes a catalog, and says what of it an unfinished run can be gone on from.
 pub(super) trait Resumable {
