@@ -193,7 +193,9 @@ fn late_steps(
         let last = success.map(|success| success.started.to_zoned(now.time_zone().clone()));
         let times = profile.times_of(step);
         // What never succeeded is late once a moment came since the first run.
-        let first = record.first_run.filter(|first| *first <= now.timestamp());
+        // One from the future, by a clock that was wrong, would have nothing ever be late.
+        let latest = now.saturating_add(RUN_SLACK).timestamp();
+        let first = record.first_run.filter(|first| *first <= latest);
         let first = first.map(|first| first.to_zoned(now.time_zone().clone()));
         let after = last.as_ref().or(first.as_ref());
         let since = late_since(&times, after, slack(profile, took), now)?;
