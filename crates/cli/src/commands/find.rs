@@ -8,7 +8,8 @@ use crate::args::{Find, Global};
 use crate::exit::{self, Usage};
 use crate::{interrupt, output, place, sizes};
 use anyhow::Result;
-use bale_format::{Entry, Key, Time};
+use bale_format::{Entry, Key};
+use bale_pipeline::clock::{Clock, SystemClock};
 use bale_pipeline::filter::{Filter, FilterOptions, Pattern, Reach, distinct};
 use bale_pipeline::monitor::Problem;
 use bale_repository::catalog::{CatalogReader, KeyRange};
@@ -29,7 +30,7 @@ pub fn run(global: &Global, options: &Find) -> Result<i32> {
     let matcher = matcher(options)?;
     let below = below(options)?;
     let conditions = |now| Conditions::parse(&options.conditions, now);
-    conditions(Time::default())?; // Before anything is asked of a person or a server.
+    conditions(SystemClock.time())?; // Before anything is asked of a person or a server.
     let repository = place::open_for(global, place::Use::Look)?;
     let mut snapshots = snapshots(global, &repository, options, &below)?;
     snapshots.reverse();

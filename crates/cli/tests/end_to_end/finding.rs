@@ -128,3 +128,14 @@ fn of_each_path_the_newest_or_oldest_snapshot_that_has_it_is_found() {
         "{text}"
     );
 }
+
+/// Durations are counted back from now, also beside a date.
+#[test]
+fn a_date_and_a_duration_make_a_window() {
+    let bench = Bench::new();
+    bench.sh("touch -d 2020-05-05 source/old");
+    bench.backup();
+    let window = ["--newer-than", "2000-01-01", "--older-than", "1h"];
+    let found = bench.ok(&[&["find", "old"], &window[..]].concat());
+    assert!(found.text().contains("source/old"), "{found}");
+}

@@ -481,3 +481,35 @@ fn access_control_lists_on_xfs_are_verified_and_differ_in_nothing() {
     );
     assert_eq!(read("before"), read("after"));
 }
+
+/// Each of them gets what could be had, and none is left out.
+#[test]
+fn all_names_of_a_damaged_file_come_back_with_what_could_be_had() {
+    let bench = Bench::new();
+    bench.sh(
+        "head -c 5000000 /dev/urandom > source/one; mkdir source/deep
+        ln source/one source/other; ln source/one source/deep/third",
+    );
+    bench.backup();
+    bench.sh(&format!(
+        "pack=$(find {}/packs -type f -printf '%s %p\\n' | sort -n | tail -1 | cut -d ' ' -f 2)
+         chmod u+w $pack; printf damaged! | dd of=$pack bs=1 seek=2000000 conv=notrunc status=none",
+        bench.repository().display()
+    ));
+    let address = bench.address("");
+    let ran = bench.run(&["restore", &address, "--target", "out", "--json"]);
+    assert_eq!(ran.code, 3, "{ran}");
+    assert_eq!(ran.summary()["incomplete"], 3, "{ran}");
+    for name in ["one", "other", "deep/third"] {
+        let back = std::fs::read(bench.path("out").join(name)).unwrap();
+        let was = std::fs::read(bench.source.join(name)).unwrap();
+        assert_eq!(back.len(), was.len());
+        let lost = back.iter().zip(&was).filter(|(back, was)| back != was);
+        let lost = lost.count();
+        assert!((1..4_900_000).contains(&lost), "{name}: {lost}");
+    }
+    // And a repository that has it gives it back.
+    bench.ok(&["backup", "source", "--force"]);
+    bench.ok(&["restore", &address, "--target", "out", "--verify"]);
+    bench.sh("cmp out/one source/one; test out/one -ef out/other; test out/one -ef out/deep/third");
+}

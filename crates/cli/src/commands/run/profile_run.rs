@@ -251,7 +251,8 @@ impl ProfileRun<'_> {
             .iter()
             .find(failed)
             .map(|result| format!("{}: {}", result.step.name(), result.sentence_or_skipped()));
-        let trouble = self.problems.first().cloned().or(of_step);
+        // A hook for failures that fails, too, hides none.
+        let trouble = of_step.or_else(|| self.problems.first().cloned());
         let run = LastRun {
             started: started.timestamp(),
             finished: now().timestamp(),

@@ -92,6 +92,7 @@ impl JudgedProfile {
         };
         let findings = &mut judged.findings;
         findings.extend(record.last_run.as_ref().and_then(of_run));
+        findings.extend(record.last_run.as_ref().and_then(|run| of_future(run, now)));
         match why_void {
             Some(why) => findings.push(ProfileFinding::trouble("void-record", why)),
             None if state.has_record(profile.name()) => {
@@ -153,6 +154,19 @@ fn time_of(moment: Timestamp) -> Time {
         seconds: moment.as_second(),
         nanos: 0,
     }
+}
+
+/// A clock was wrong, and nothing of it counts.
+fn of_future(run: &LastRun, now: &Zoned) -> Option<ProfileFinding> {
+    let is_future = run.started > now.saturating_add(RUN_SLACK).timestamp();
+    let text = || {
+        format!(
+            "its last run is dated in the future ({}): a clock was wrong, and the next run does \
+             all of it again",
+            local_time(time_of(run.started))
+        )
+    };
+    is_future.then(|| ProfileFinding::trouble("future-run", text()))
 }
 
 /// How the last run ended, unless well.
