@@ -1,10 +1,11 @@
 //! Ctrl-C and termination: the first asks the operation to end well, the second ends the process at
 //! once, or asks again whoever has an answer to it.
 
-use rustix::process::{Pid, Signal, kill_process_group, test_kill_process_group};
+use crate::process_group;
+use rustix::process::Pid;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 static REQUESTS: AtomicUsize = AtomicUsize::new(0);
 static GOES_ON: AtomicBool = AtomicBool::new(false);
@@ -13,7 +14,6 @@ static GROUP: AtomicI32 = AtomicI32::new(0);
 
 /// From asking a group to end to ending it, where nobody waits longer.
 const GROUP_END_WAIT: Duration = Duration::from_secs(1);
-const GROUP_LOOK_EVERY: Duration = Duration::from_millis(10);
 
 /// Requests that an operation can have an answer to, if it has one to the second.
 const ANSWERED_MAX: usize = 2;
@@ -44,19 +44,6 @@ pub fn end_too(group: Option<Pid>) {
     GROUP.store(number, Ordering::Relaxed);
 }
 
-/// Asks the group to end that ends with this process, and ends it.
-fn end_group() {
-    let Some(group) = Pid::from_raw(GROUP.load(Ordering::Relaxed)) else {
-        return;
-    };
-    let _none_may_be_left = kill_process_group(group, Signal::TERM);
-    let asked = Instant::now();
-    while asked.elapsed() < GROUP_END_WAIT && test_kill_process_group(group).is_ok() {
-        std::thread::sleep(GROUP_LOOK_EVERY);
-    }
-    let _none_may_be_left = kill_process_group(group, Signal::KILL);
-}
-
 /// Starts listening for SIGINT, SIGTERM and SIGHUP.
 pub fn listen() {
     let result = ctrlc::set_handler(|| {
@@ -66,7 +53,9 @@ pub fn listen() {
         };
         let before = REQUESTS.fetch_add(1, Ordering::Relaxed);
         if before >= answered {
-            end_group();
+            if let Some(group) = Pid::from_raw(GROUP.load(Ordering::Relaxed)) {
+                process_group::end(group, GROUP_END_WAIT, || {});
+            }
             std::process::exit(crate::exit::INTERRUPTED);
         }
         if let (0, Some(answer)) = (before, ANSWER.get()) {

@@ -24,6 +24,7 @@ mod named_paths;
 mod output;
 mod patterns;
 mod place;
+mod process_group;
 mod profile_files;
 mod progress;
 mod run_record;

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bale_engine::backup::BackupOptions;
+use bale_format::snapshot::Counts;
 use bale_format::{Content, Entry, Snapshot};
 use bale_pipeline::monitor::{Monitor, Problem, Recorder};
 use bale_repository::catalog::CatalogReader;
@@ -218,11 +219,9 @@ fn interrupting_while_a_large_file_is_read_keeps_what_is_finished() {
     scene.assert_sound(&scene.store, "interrupted in a large file");
 }
 
-/// There is no row of it, so that there is no record either.
-#[test]
-fn a_run_that_died_in_a_large_file_has_named_what_it_stored_of_it() {
-    let scene = Scene::new();
-    scene.write("large", &noise(1, 48 << 20));
+/// A backup with many records whose store is full after 32 MiB, and what the next one counts that
+/// has room.
+fn gone_on_after_32_mib(scene: &Scene) -> (DatedStore, Counts) {
     let store = scene.store.fork();
     let faulty = FaultyStore::over(store.clone());
     faulty.full_after(32 << 20);
@@ -232,7 +231,16 @@ fn a_run_that_died_in_a_large_file_has_named_what_it_stored_of_it() {
         .unwrap_err();
     let repository = scene.open(store.clone()).unwrap();
     let outcome = scene.backup(&repository).unwrap();
-    let stored = outcome.snapshot.counts.bytes_stored;
+    (store, outcome.snapshot.counts)
+}
+
+/// There is no row of it, so that there is no record either.
+#[test]
+fn a_run_that_died_in_a_large_file_has_named_what_it_stored_of_it() {
+    let scene = Scene::new();
+    scene.write("large", &noise(1, 48 << 20));
+    let (_, counts) = gone_on_after_32_mib(&scene);
+    let stored = counts.bytes_stored;
     assert!(stored < 24 << 20, "{stored}");
 }
 
@@ -244,16 +252,7 @@ fn large_files_that_are_in_a_record_are_not_read_again() {
         scene.write(&format!("f{number}"), &noise(number, 6 << 20));
     }
     std::thread::sleep(Duration::from_millis(50));
-    let store = scene.store.fork();
-    let faulty = FaultyStore::over(store.clone());
-    faulty.full_after(32 << 20);
-    let repository = scene.open(faulty).unwrap();
-    scene
-        .backup_with(&repository, &often(), &Recorder::default())
-        .unwrap_err();
-    let repository = scene.open(store.clone()).unwrap();
-    let outcome = scene.backup(&repository).unwrap();
-    let counts = outcome.snapshot.counts;
+    let (store, counts) = gone_on_after_32_mib(&scene);
     assert!(counts.bytes_read <= 5 * (6 << 20), "{counts:?}");
     scene.assert_sound(&store, "gone on from a record");
 }

@@ -4,10 +4,10 @@
 //! terminal it stays in ours: it may ask there for a password, and Ctrl-C reaches all.
 
 use crate::exit::Usage;
-use crate::{interrupt, output};
+use crate::{interrupt, output, process_group};
 use anyhow::{Context, Result};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::process::{Pid, Signal, kill_process_group, test_kill_process_group};
+use rustix::process::Pid;
 use std::fs::File;
 use std::io::Read;
 use std::os::fd::AsFd;
@@ -128,22 +128,6 @@ impl Process {
             pause = (pause * 2).min(PAUSE_MAX);
         }
     }
-
-    /// Asks all to end that the command started, and ends them.
-    fn end_group(&mut self, group: Pid) {
-        let _none_may_be_left = kill_process_group(group, Signal::TERM);
-        let (asked, mut pause) = (Instant::now(), PAUSE_FIRST);
-        while asked.elapsed() < END_WAIT {
-            let _is_waited_for = self.child.try_wait();
-            // As long as there are any, the number is theirs.
-            if test_kill_process_group(group).is_err() {
-                return;
-            }
-            std::thread::sleep(pause);
-            pause = (pause * 2).min(PAUSE_MAX);
-        }
-        let _none_may_be_left = kill_process_group(group, Signal::KILL);
-    }
 }
 
 impl Drop for Process {
@@ -153,7 +137,9 @@ impl Drop for Process {
             return;
         }
         match self.group {
-            Some(group) => self.end_group(group),
+            Some(group) => process_group::end(group, END_WAIT, || {
+                let _is_waited_for = self.child.try_wait();
+            }),
             None => drop(self.child.kill()),
         }
         let ended = Instant::now();

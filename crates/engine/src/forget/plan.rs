@@ -492,28 +492,34 @@ mod tests {
         assert_eq!(by_all, by);
     }
 
+    /// Of four, the last of each group, after `change` of each.
+    fn kept_last(change: impl Fn(usize, &mut Snapshot)) -> Vec<u8> {
+        let mut all = series()[1..].to_vec();
+        let each = all.iter_mut().enumerate();
+        each.for_each(|(at, (_, snapshot))| change(at, snapshot));
+        let policy = Policy {
+            last: 1,
+            ..Policy::default()
+        };
+        let now = Time {
+            seconds: i64::MAX,
+            nanos: 0,
+        };
+        let plan = plan(&all, &policy, GroupBy::default(), &TimeZone::UTC, now);
+        let mut kept: Vec<u8> = plan.kept().map(|decision| decision.id.0[0]).collect();
+        kept.sort();
+        kept
+    }
+
     /// The third and the fourth are empty: nobody mounted what was there.
     #[test]
     fn what_is_empty_where_nothing_tells_the_file_system_pushes_out_nothing_that_is_not() {
         let kept = |filesystem: &[&str]| {
-            let mut all = series()[1..].to_vec();
-            for (at, (_, snapshot)) in all.iter_mut().enumerate() {
+            kept_last(|at, snapshot| {
                 snapshot.source_filesystems =
                     filesystem.iter().map(|name| (*name).to_owned()).collect();
                 snapshot.totals.files = if at < 2 { 10 } else { 0 };
-            }
-            let policy = Policy {
-                last: 1,
-                ..Policy::default()
-            };
-            let now = Time {
-                seconds: i64::MAX,
-                nanos: 0,
-            };
-            let plan = plan(&all, &policy, GroupBy::default(), &TimeZone::UTC, now);
-            let mut kept: Vec<u8> = plan.kept().map(|decision| decision.id.0[0]).collect();
-            kept.sort();
-            kept
+            })
         };
         assert_eq!(kept(&[]), [3, 5]);
         assert_eq!(
@@ -526,22 +532,10 @@ mod tests {
     /// What wrote the last two failed, behind a pipe.
     #[test]
     fn an_empty_stream_pushes_out_none_that_is_not() {
-        let mut all = series()[1..].to_vec();
-        for (at, (_, snapshot)) in all.iter_mut().enumerate() {
+        let kept = kept_last(|at, snapshot| {
             snapshot.source_filesystems = vec![SOURCE_IS_STREAM.to_owned()];
             (snapshot.totals.files, snapshot.totals.bytes) = (1, if at < 2 { 10 } else { 0 });
-        }
-        let policy = Policy {
-            last: 1,
-            ..Policy::default()
-        };
-        let now = Time {
-            seconds: i64::MAX,
-            nanos: 0,
-        };
-        let plan = plan(&all, &policy, GroupBy::default(), &TimeZone::UTC, now);
-        let mut kept: Vec<u8> = plan.kept().map(|decision| decision.id.0[0]).collect();
-        kept.sort();
+        });
         assert_eq!(kept, [3, 5]);
     }
 
