@@ -193,7 +193,7 @@ fn a_snapshot_with_lost_content_is_named_and_the_others_are_copied() {
     // The largest pack, of which most is the largest file.
     bench.sh(
         "p=$(find here/packs -type f -printf '%s %p\\n' | sort -n | tail -1 | cut -d' ' -f2)
-        chmod u+w $p; printf X | dd of=$p bs=1 seek=500000 conv=notrunc status=none
+        chmod u+w $p; printf damaged! | dd of=$p bs=1 seek=500000 conv=notrunc status=none
         rm source/large; echo small > source/large",
     );
     bench.ok(&["-r", "here", "-p", "here.pw", "backup", "source"]);
