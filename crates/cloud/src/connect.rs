@@ -103,7 +103,7 @@ fn tls(ca_file: Option<&Path>) -> io::Result<ClientConfig> {
              file of them is named",
         ));
     }
-    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
     let config = ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
         .map_err(io::Error::other)?;

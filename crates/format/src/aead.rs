@@ -3,7 +3,7 @@
 
 use crate::error::{Fault, FormatError};
 use crate::limits::TAG_BYTES;
-use aws_lc_rs::aead::{AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
+use ring::aead::{AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
 
 /// A key that must never see one nonce twice with different plaintexts.
 pub(crate) struct SealKey(LessSafeKey);
@@ -96,9 +96,11 @@ impl SealKey {
                 },
             ));
         };
+        out.copy_from_slice(ciphertext);
         let nonce = Nonce::assume_unique_for_key(nonce);
         self.0
-            .open_separate_gather(nonce, Aad::from(aad), ciphertext, tag, out)
-            .map_err(|_| FormatError::damaged(what, Fault::Seal))
+            .open_in_place_separate_tag(nonce, Aad::from(aad), (*tag).into(), out, 0..)
+            .map_err(|_| FormatError::damaged(what, Fault::Seal))?;
+        Ok(())
     }
 }

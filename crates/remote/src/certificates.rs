@@ -35,7 +35,7 @@ pub fn client_config(ca_file: Option<&Path>) -> io::Result<Arc<ClientConfig>> {
     let mut roots = RootCertStore::empty();
     // A system has a few that nobody can read; a server signed by one of them is refused.
     let (_good, _bad) = roots.add_parsable_certificates(trusted(ca_file)?);
-    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
     let config = ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
         .map_err(io::Error::other)?

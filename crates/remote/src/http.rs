@@ -290,6 +290,6 @@ fn tls_config(options: &HttpOptions) -> io::Result<TlsConfig> {
     let trusted = (trusted.iter()).map(|certificate| Certificate::from_der(certificate).to_owned());
     Ok(TlsConfig::builder()
         .root_certs(RootCerts::from(trusted))
-        .unversioned_rustls_crypto_provider(Arc::new(rustls::crypto::aws_lc_rs::default_provider()))
+        .unversioned_rustls_crypto_provider(Arc::new(rustls::crypto::ring::default_provider()))
         .build())
 }

@@ -302,7 +302,7 @@ fn acceptor(files: &TlsFiles, log: &Log) -> Result<TlsAcceptor, ServeError> {
     }
     let key = PrivateKeyDer::from_pem_file(&files.key);
     let key = key.map_err(|error| at(&files.key, error.to_string()))?;
-    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
     let config = rustls::ServerConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
         .and_then(|config| {

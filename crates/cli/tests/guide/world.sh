@@ -5,11 +5,13 @@
 #   unshare --mount --uts --pid --net --fork --kill-child bash world.sh ROOT BALE WORLD [COMMAND...]
 #
 # ROOT is an empty directory, BALE the program, WORLD what is there when the page begins: "empty" (files to back up),
-# or "repository" (also /srv/backup, with two snapshots of them). COMMAND is a path below ROOT and its words.
+# "repository" (also /srv/backup, with two snapshots of them), or "checkout" (the sources of Bale, already built, and the
+# working directory). COMMAND is a path below ROOT and its words.
 set -euo pipefail
 
 root=$1 bale=$2 world=$3
 shift 3
+checkout=$(realpath "$(dirname "${BASH_SOURCE[0]}")/../../../..")
 
 mount --make-rprivate /
 # The root of a machine is a mount.
@@ -69,6 +71,19 @@ inside() {
 
 case $world in
     empty) ;;
+    checkout)
+        # What compiles and what tests for minutes is run by .ci/doors and .ci/run; here they are stand-ins, so that what
+        # the page shows after them begins where they leave off.
+        mkdir -p "$root/root/bale/target/release"
+        cp -a "$checkout/docs" "$root/root/bale/"
+        ln -s /opt/bale/bale "$root/root/bale/target/release/bale"
+        printf '#!/bin/sh\n[ "$1 $2 $3" = "run --release --" ] && shift 3 && exec target/release/bale "$@"\n' \
+            >"$root/usr/local/bin/cargo"
+        printf '#!/bin/sh\n' >"$root/root/bale/test"
+        chmod 755 "$root/usr/local/bin/cargo" "$root/root/bale/test"
+        rm -rf "$root/etc/bale"
+        set -- bash -c 'cd /root/bale; exec "$@"' bash "$@"
+        ;;
     repository)
         inside BALE_REPOSITORY=/srv/backup BALE_PASSWORD_FILE=/etc/bale/password bash -euc '
             bale init -q 2>/run/recovery-key
