@@ -10,7 +10,7 @@ use http::{Request, header};
 use std::io::{self, ErrorKind};
 
 /// Bytes of the answer that are read.
-const ANSWER_BYTES_MAX: usize = 64 << 10;
+const ANSWER_BYTES_MAX: u64 = 64 << 10;
 
 /// Where a key's buckets are.
 #[derive(Debug, PartialEq, Eq)]
@@ -20,31 +20,15 @@ pub struct B2Host {
 }
 
 /// Asks which host it is.
-pub async fn find_host(
-    transport: &Transport,
-    api: &str,
-    id: &str,
-    key: &str,
-) -> io::Result<B2Host> {
+pub fn find_host(transport: &Transport, api: &str, id: &str, key: &str) -> io::Result<B2Host> {
     let login = BASE64_STANDARD.encode(format!("{id}:{key}"));
     let request = Request::get(format!("{api}/b2api/v2/b2_authorize_account"))
         .header(header::AUTHORIZATION, format!("Basic {login}"))
         .body(Vec::new())
         .map_err(|error| io::Error::other(error.to_string()))?;
     let from_refusal = |refusal: Refusal| io::Error::new(refusal.kind, refusal.text);
-    let mut answer = transport.send(request).await.map_err(from_refusal)?;
-    let mut body = Vec::new();
-    while let Some(piece) = answer.chunk().await.map_err(|error| {
-        io::Error::new(
-            ErrorKind::ConnectionAborted,
-            error.without_url().to_string(),
-        )
-    })? {
-        if body.len() + piece.len() > ANSWER_BYTES_MAX {
-            return Err(odd("its answer is too long"));
-        }
-        body.extend_from_slice(&piece);
-    }
+    let answer = transport.send(request).map_err(from_refusal)?;
+    let body = answer.read_all(ANSWER_BYTES_MAX).map_err(from_refusal)?;
     read_host(&body, api)
 }
 

@@ -76,6 +76,14 @@ impl Refusal {
     }
 }
 
+/// The range that was requested is not there.
+pub(crate) fn is_out_of_range(error: &io::Error) -> bool {
+    let inner = error
+        .get_ref()
+        .and_then(|inner| inner.downcast_ref::<Refusal>());
+    inner.is_some_and(|refusal| refusal.status == 416)
+}
+
 /// What an answer that is no success means.
 pub fn refusal(answer: &Answer<'_>, now: SystemTime) -> Refusal {
     let said = Said::read(answer);

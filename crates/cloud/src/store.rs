@@ -7,9 +7,10 @@
 
 mod holding;
 
-use crate::connect::{self, CloudOptions};
+use crate::options::CloudOptions;
 use crate::place::{Cloud, CloudPlace};
-use crate::service::{Service, Stat, StoredAs};
+use crate::service::{self, BucketService, Stat, StoredAs};
+use crate::transport::Transport;
 use bale_pipeline::ordered::{ReadAhead, in_order_within};
 use bale_repository::limits::UPLOADS_MAX;
 use bale_repository::store::{
@@ -54,9 +55,9 @@ pub struct CloudStore {
 struct Core {
     place: CloudPlace,
     options: CloudOptions,
-    client: reqwest::Client,
+    transport: Transport,
     /// Made with the first request.
-    service: Mutex<Option<Arc<Service>>>,
+    service: Mutex<Option<Arc<dyn BucketService>>>,
     conditions: AtomicU8,
     /// Something was found in the bucket, or it was looked at.
     is_bucket_seen: AtomicBool,
@@ -65,7 +66,8 @@ struct Core {
 impl CloudStore {
     /// A repository at this place. Nothing is requested yet.
     pub fn open(place: CloudPlace, options: &CloudOptions) -> Result<CloudStore> {
-        let client = connect::client(options).map_err(|source| StoreError {
+        let transport = service::must_be_built(place.cloud).and_then(|()| Transport::new(options));
+        let transport = transport.map_err(|source| StoreError {
             action: "open",
             object: place.to_string(),
             source,
@@ -82,7 +84,7 @@ impl CloudStore {
         let core = Core {
             place,
             options: options.clone(),
-            client,
+            transport,
             service: Mutex::new(None),
             conditions: AtomicU8::new(conditions as u8),
             is_bucket_seen: AtomicBool::new(false),
@@ -262,13 +264,13 @@ fn info(name: ObjectName, stat: Stat) -> ObjectInfo {
 }
 
 impl Core {
-    fn service(&self) -> io::Result<Arc<Service>> {
+    fn service(&self) -> io::Result<Arc<dyn BucketService>> {
         let mut service = self.service.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(service) = &*service {
             return Ok(service.clone());
         }
-        let opened = Service::open(&self.place, &self.options, self.client.clone())?;
-        Ok(service.insert(Arc::new(opened)).clone())
+        let opened = service::open(&self.place, &self.options, &self.transport)?;
+        Ok(service.insert(Arc::from(opened)).clone())
     }
 
     fn error(&self, action: &'static str, object: impl Display, source: io::Error) -> StoreError {

@@ -1,32 +1,33 @@
-//! Requests of opendal over reqwest, and nothing that opendal or reqwest decides by itself: a
-//! refusal is read and becomes a `Refusal` here, answers are bounded and must fit the request, and
-//! silence ends.
+//! Requests to clouds, and what is decided of every one of them: a refusal is read and becomes a
+//! `Refusal` here, answers are bounded and must fit the request, bytes a second have their bound.
 //!
-//! One of three files that know opendal. Errors leave as its errors with a `Refusal` as their
-//! source. No URL is in them: some clouds have keys in it.
+//! No URL is in an error: some clouds have keys in it.
 
-use crate::certificate::refused_certificate_text;
+use crate::client::{AnswerBody, HttpConnections, from_body};
+use crate::options::CloudOptions;
 use crate::pace::Pace;
 use crate::refusal::{Answer, Refusal, refusal};
-use crate::watch::{OutgoingObject, PiecesTaken, unless_silent};
+use crate::upload::OutgoingObject;
 use bale_pipeline::clock::{Clock, SystemClock};
 use bytes::Bytes;
-use futures_util::stream;
 use http::header::{self, HeaderValue};
 use http::{HeaderMap, Method, Request, Response, StatusCode};
-use opendal::raw::Operation;
-use opendal::{Buffer, Error, HttpBody, HttpTransport};
-use std::error::Error as _;
-use std::io::{self, ErrorKind};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, SystemTime};
+use std::io::{self, ErrorKind, Read};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 /// Bytes of a refusal that are read.
 const REFUSAL_BYTES_MAX: usize = 16 << 10;
 
 /// Bytes of an answer that is no object: a page of a listing has 5,000 names at most, of 1,024
 /// bytes.
-const ANSWER_BYTES_MAX: u64 = 16 << 20;
+pub const ANSWER_BYTES_MAX: u64 = 16 << 20;
+
+/// Bytes of what is said beside a success that are read, so that the connection can be used again.
+const WORDS_BYTES_MAX: u64 = 64 << 10;
+
+/// Bytes that are read at once.
+const PIECE_BYTES: usize = 64 << 10;
 
 /// For requests that look for credentials: where there is no such service, nobody answers.
 const CREDENTIALS_TIMEOUT: Duration = Duration::from_secs(5);
@@ -35,31 +36,22 @@ const CREDENTIALS_TIMEOUT: Duration = Duration::from_secs(5);
 const MACHINE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Carries requests. A handle.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct Transport {
-    client: reqwest::Client,
-    idle: Duration,
+    connections: HttpConnections,
     pace: Option<Arc<dyn Pace>>,
-    /// What stands in each page of a listing.
-    page_words: &'static [&'static str],
     /// Why the last request for credentials failed.
     without_credentials: Arc<Mutex<Option<Refusal>>>,
 }
 
 impl Transport {
-    pub fn new(
-        client: reqwest::Client,
-        idle: Duration,
-        pace: Option<Arc<dyn Pace>>,
-        page_words: &'static [&'static str],
-    ) -> Transport {
-        Transport {
-            client,
-            idle,
-            pace,
-            page_words,
+    /// Reads certificates; makes no connection.
+    pub fn new(options: &CloudOptions) -> io::Result<Transport> {
+        Ok(Transport {
+            connections: HttpConnections::new(&options.connections())?,
+            pace: options.pace.clone(),
             without_credentials: Arc::default(),
-        }
+        })
     }
 
     /// Why the last request for credentials failed, if it did; forgets it.
@@ -67,34 +59,37 @@ impl Transport {
         self.failure().take()
     }
 
-    fn failure(&self) -> std::sync::MutexGuard<'_, Option<Refusal>> {
+    fn failure(&self) -> MutexGuard<'_, Option<Refusal>> {
         let failure = self.without_credentials.lock();
         failure.unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Makes one request and gives back the head of what is no refusal.
-    pub async fn send(&self, request: Request<Vec<Bytes>>) -> Result<reqwest::Response, Refusal> {
-        let progress = PiecesTaken::default();
-        let (parts, body) = request.into_parts();
+    pub fn send(&self, request: Request<Vec<Bytes>>) -> Result<Incoming, Refusal> {
+        self.send_within(request, None)
+    }
+
+    fn send_within(
+        &self,
+        request: Request<Vec<Bytes>>,
+        total_max: Option<Duration>,
+    ) -> Result<Incoming, Refusal> {
+        let (mut parts, body) = request.into_parts();
         let range = parts.headers.get(header::RANGE).cloned();
+        let has_body = matches!(parts.method, Method::PUT | Method::POST | Method::PATCH);
         let is_read = parts.method == Method::GET;
-        let mut request = reqwest::Request::new(
-            parts.method,
-            reqwest::Url::parse(&parts.uri.to_string())
-                .map_err(|_| wire(ErrorKind::InvalidInput, "the address is no URL".to_owned()))?,
-        );
-        *request.headers_mut() = parts.headers;
-        if body.iter().any(|part| !part.is_empty()) {
-            let upload = OutgoingObject::new(body, progress.clone(), self.pace.clone());
-            *request.body_mut() = Some(reqwest::Body::wrap(upload));
+        let len: usize = body.iter().map(Bytes::len).sum();
+        if has_body {
+            parts.headers.insert(header::CONTENT_LENGTH, len.into());
         }
-        let sending = self.client.execute(request);
-        let sent = unless_silent(self.idle, &progress, sending).await;
-        let answer = sent
-            .ok_or_else(silent)?
-            .map_err(|error| from_wire(&error))?;
-        if is_refusal(answer.status()) {
-            return Err(self.read_refusal(answer).await);
+        let mut upload = OutgoingObject::new(body, self.pace.clone());
+        let body = has_body.then_some(&mut upload as &mut dyn Read);
+        let ran = self
+            .connections
+            .run(Request::from_parts(parts, ()), body, total_max);
+        let answer = Incoming::new(ran.map_err(from_wire)?, self.pace.clone());
+        if is_refusal(answer.status) {
+            return Err(answer.into_refusal());
         }
         if is_read && let Some(range) = range {
             check_range(&range, &answer)?;
@@ -102,17 +97,104 @@ impl Transport {
         Ok(answer)
     }
 
-    async fn read_refusal(&self, mut answer: reqwest::Response) -> Refusal {
-        let mut body = Vec::new();
-        while body.len() < REFUSAL_BYTES_MAX
-            && let Ok(Ok(Some(piece))) = tokio::time::timeout(self.idle, answer.chunk()).await
+    /// A request of whoever looks for credentials, and the whole answer.
+    pub fn look_for_credentials(
+        &self,
+        request: Request<Vec<Bytes>>,
+    ) -> Result<Response<Bytes>, Refusal> {
+        let timeout = credentials_timeout(request.uri().host());
+        let mut sent = self.send_within(request, Some(timeout));
+        if let Err(refusal) = &mut sent
+            && refusal.kind == ErrorKind::TimedOut
+            && timeout == MACHINE_TIMEOUT
         {
-            body.extend_from_slice(&piece[..piece.len().min(REFUSAL_BYTES_MAX - body.len())]);
+            "no role or account of this machine: its provider does not answer"
+                .clone_into(&mut refusal.text);
         }
-        let text = |name: &str| answer.headers().get(name)?.to_str().ok();
+        match &sent {
+            Ok(_) => *self.failure() = None,
+            Err(refusal) => *self.failure() = Some(refusal.clone()),
+        }
+        let answer = sent?;
+        let mut head = Response::new(());
+        *head.status_mut() = answer.status;
+        head.headers_mut().clone_from(&answer.headers);
+        let body = answer.read_all(ANSWER_BYTES_MAX)?;
+        Ok(head.map(|()| body.into()))
+    }
+}
+
+/// An answer whose body is read as it comes.
+pub struct Incoming {
+    pub status: StatusCode,
+    pub headers: HeaderMap,
+    body: AnswerBody,
+    pace: Option<Arc<dyn Pace>>,
+}
+
+impl Incoming {
+    fn new(answer: Response<AnswerBody>, pace: Option<Arc<dyn Pace>>) -> Incoming {
+        let (head, body) = answer.into_parts();
+        Incoming {
+            status: head.status,
+            headers: head.headers,
+            body,
+            pace,
+        }
+    }
+
+    /// The next bytes; none at the end.
+    pub fn read(&mut self, buf: &mut [u8]) -> Result<usize, Refusal> {
+        let len = buf.len().min(PIECE_BYTES);
+        let read = self.body.read(&mut buf[..len]);
+        let read = read.map_err(|error| from_wire(from_body(error)))?;
+        if let Some(pace) = self.pace.as_ref().filter(|_| read > 0) {
+            std::thread::sleep(pace.download(read));
+        }
+        Ok(read)
+    }
+
+    /// Everything, which is not more than so many bytes.
+    pub fn read_all(mut self, bytes_max: u64) -> Result<Vec<u8>, Refusal> {
+        let mut bytes = Vec::new();
+        let mut piece = vec![0; PIECE_BYTES];
+        loop {
+            let read = self.read(&mut piece)?;
+            if read == 0 {
+                return Ok(bytes);
+            }
+            if (bytes.len() + read) as u64 > bytes_max {
+                let why = "the server's answer is longer than any that fits the request";
+                return Err(wire(ErrorKind::InvalidData, why.to_owned()));
+            }
+            bytes.extend_from_slice(&piece[..read]);
+        }
+    }
+
+    /// A page of a listing. A page of something else, as networks show it to who is not logged in,
+    /// would count as an empty one; so all `words` must stand in it.
+    pub fn read_page(self, words: &[&str]) -> Result<Vec<u8>, Refusal> {
+        let page = self.read_all(ANSWER_BYTES_MAX)?;
+        check_page(&page, words)?;
+        Ok(page)
+    }
+
+    /// Reads what is said beside a success: the head is what counts.
+    pub fn skip(mut self) {
+        let mut words = (&mut self.body).take(WORDS_BYTES_MAX);
+        // Else the connection is not used again.
+        let _ = io::copy(&mut words, &mut io::sink());
+    }
+
+    fn into_refusal(mut self) -> Refusal {
+        let mut body = Vec::new();
+        let mut beginning = (&mut self.body).take(REFUSAL_BYTES_MAX as u64);
+        // What came of it, if it breaks off.
+        let _ = beginning.read_to_end(&mut body);
+        let text = |name: &str| self.headers.get(name)?.to_str().ok();
         let date = text("date").and_then(|date| httpdate::parse_http_date(date).ok());
         let read = Answer {
-            status: answer.status().as_u16(),
+            status: self.status.as_u16(),
             body: &body,
             code: text("x-ms-error-code"),
             region: text("x-amz-bucket-region"),
@@ -120,145 +202,26 @@ impl Transport {
         };
         refusal(&read, SystemClock.now())
     }
-
-    /// Whoever looks for credentials reads refusals himself.
-    async fn look_for_credentials(
-        &self,
-        request: Request<Vec<Bytes>>,
-    ) -> Result<Response<HttpBody>, Refusal> {
-        let timeout = credentials_timeout(request.uri().host());
-        let sent = tokio::time::timeout(timeout, self.send(request)).await;
-        let sent = sent.unwrap_or_else(|_| {
-            let why = "no role or account of this machine: its provider does not answer";
-            Err(match timeout {
-                MACHINE_TIMEOUT => wire(ErrorKind::TimedOut, why.to_owned()),
-                _ => silent(),
-            })
-        });
-        match &sent {
-            Ok(_) => *self.failure() = None,
-            Err(refusal) => *self.failure() = Some(refusal.clone()),
-        }
-        Ok(self.answer(sent?, Some(ANSWER_BYTES_MAX)))
-    }
-
-    /// A page of a listing, which opendal reads whole. A page of something else, as networks show
-    /// it to who is not logged in, would count as an empty one.
-    async fn page(&self, answer: reqwest::Response) -> Result<Response<HttpBody>, Refusal> {
-        let mut head = Response::new(());
-        *head.status_mut() = answer.status();
-        let mut reading = Reading {
-            answer,
-            idle: self.idle,
-            pace: self.pace.clone(),
-            left: ANSWER_BYTES_MAX,
-        };
-        let mut page = Vec::new();
-        while let Some(piece) = reading.next().await? {
-            page.extend_from_slice(&piece);
-        }
-        let text = String::from_utf8_lossy(&page);
-        if !self.page_words.iter().all(|word| text.contains(word)) {
-            let begins = self.page_words.first();
-            return Err(match begins.is_some_and(|word| text.contains(word)) {
-                // Its end is missing, although it is as long as it says.
-                true => wire(
-                    ErrorKind::ConnectionAborted,
-                    "a listing is cut short".to_owned(),
-                ),
-                false => {
-                    let why = "the server answers something that is no listing";
-                    wire(ErrorKind::InvalidData, why.to_owned())
-                }
-            });
-        }
-        drop(text);
-        let pieces = stream::iter([Ok(Buffer::from(page))]);
-        Ok(head.map(|()| HttpBody::new(pieces, None)))
-    }
-
-    fn answer(&self, answer: reqwest::Response, bytes_max: Option<u64>) -> Response<HttpBody> {
-        let mut head = Response::new(());
-        *head.status_mut() = answer.status();
-        *head.headers_mut() = answer.headers().clone();
-        let len = answer
-            .content_length()
-            .filter(|_| has_length(answer.headers()));
-        let reading = Reading {
-            answer,
-            idle: self.idle,
-            pace: self.pace.clone(),
-            left: bytes_max.unwrap_or(u64::MAX),
-        };
-        let pieces = stream::try_unfold(reading, |mut reading| async move {
-            let piece = reading.next().await.map_err(to_opendal)?;
-            Ok(piece.map(|piece| (Buffer::from(piece), reading)))
-        });
-        head.map(|()| HttpBody::new(Box::pin(pieces), len))
-    }
 }
 
-/// opendal reads the length of a HEAD from its header, and that of a body as a promise.
-fn has_length(headers: &HeaderMap) -> bool {
-    headers.contains_key(header::CONTENT_LENGTH)
-}
-
-impl HttpTransport for Transport {
-    async fn fetch(&self, request: Request<Buffer>) -> opendal::Result<Response<HttpBody>> {
-        let operation = request.extensions().get::<Operation>().copied();
-        let is_head = request.method() == Method::HEAD;
-        let request = request.map(|body| body.into_iter().collect::<Vec<Bytes>>());
-        let Some(operation) = operation else {
-            return self.look_for_credentials(request).await.map_err(to_opendal);
-        };
-        let answer = self.send(request).await.map_err(to_opendal)?;
-        let bytes_max = match operation {
-            Operation::List => return self.page(answer).await.map_err(to_opendal),
-            Operation::Read => None,
-            _ => Some(ANSWER_BYTES_MAX),
-        };
-        if is_head {
-            let mut head = Response::new(HttpBody::new(stream::empty(), None));
-            *head.status_mut() = answer.status();
-            *head.headers_mut() = answer.headers().clone();
-            return Ok(head);
-        }
-        Ok(self.answer(answer, bytes_max))
+/// Whether this is a whole page of a listing: the first of the words begins one, the others are in
+/// each, also in an empty one.
+fn check_page(page: &[u8], words: &[&str]) -> Result<(), Refusal> {
+    let text = String::from_utf8_lossy(page);
+    if words.iter().all(|word| text.contains(word)) {
+        return Ok(());
     }
-}
-
-/// A body that is read as it comes.
-struct Reading {
-    answer: reqwest::Response,
-    idle: Duration,
-    pace: Option<Arc<dyn Pace>>,
-    left: u64,
-}
-
-impl Reading {
-    async fn next(&mut self) -> Result<Option<Bytes>, Refusal> {
-        loop {
-            let read = tokio::time::timeout(self.idle, self.answer.chunk()).await;
-            let piece = read
-                .map_err(|_| silent())?
-                .map_err(|error| from_wire(&error))?;
-            let Some(piece) = piece else {
-                return Ok(None);
-            };
-            let Some(left) = self.left.checked_sub(piece.len() as u64) else {
-                let why = "the server's answer is longer than any that fits the request";
-                return Err(wire(ErrorKind::InvalidData, why.to_owned()));
-            };
-            self.left = left;
-            let pause = self.pace.as_ref().map(|pace| pace.download(piece.len()));
-            if let Some(pause) = pause.filter(|pause| !pause.is_zero()) {
-                tokio::time::sleep(pause).await;
-            }
-            if !piece.is_empty() {
-                return Ok(Some(piece));
-            }
-        }
-    }
+    let begins = words.first().is_some_and(|word| text.contains(word));
+    Err(if begins {
+        // Its end is missing, although it is as long as it says.
+        wire(
+            ErrorKind::ConnectionAborted,
+            "a listing is cut short".to_owned(),
+        )
+    } else {
+        let why = "the server answers something that is no listing";
+        wire(ErrorKind::InvalidData, why.to_owned())
+    })
 }
 
 /// Addresses that machines of clouds have for themselves.
@@ -279,8 +242,8 @@ fn is_refusal(status: StatusCode) -> bool {
 }
 
 /// A server that knows no ranges sends the whole object.
-fn check_range(range: &HeaderValue, answer: &reqwest::Response) -> Result<(), Refusal> {
-    let given = answer.headers().get(header::CONTENT_RANGE);
+fn check_range(range: &HeaderValue, answer: &Incoming) -> Result<(), Refusal> {
+    let given = answer.headers.get(header::CONTENT_RANGE);
     let requested = range_after("bytes=", Some(range));
     let fits = match (range_after("bytes ", given), requested) {
         // Some say so of an object that ends before the range.
@@ -296,7 +259,7 @@ fn check_range(range: &HeaderValue, answer: &reqwest::Response) -> Result<(), Re
         (Some((first, _)), Some(requested)) => first == requested.0,
         // Without one it is the whole object, which may be what was requested: whoever reads it
         // counts.
-        (None, Some((0, _))) => given.is_none() && answer.status() == StatusCode::OK,
+        (None, Some((0, _))) => given.is_none() && answer.status == StatusCode::OK,
         _ => false,
     };
     if fits {
@@ -314,7 +277,8 @@ fn range_after(unit: &str, value: Option<&HeaderValue>) -> Option<(u64, u64)> {
     Some((first.parse().ok()?, last.parse().ok()?))
 }
 
-fn wire(kind: ErrorKind, text: String) -> Refusal {
+/// A failure of a connection, or of what came over it.
+pub fn wire(kind: ErrorKind, text: String) -> Refusal {
     Refusal {
         status: 0,
         kind,
@@ -323,83 +287,23 @@ fn wire(kind: ErrorKind, text: String) -> Refusal {
     }
 }
 
-fn silent() -> Refusal {
-    let why = "the server is silent for too long (time-out)";
-    wire(ErrorKind::TimedOut, why.to_owned())
+/// What the server promised did not come.
+pub fn too_little(len: u64, left: u64) -> io::Error {
+    io::Error::new(
+        ErrorKind::ConnectionAborted,
+        format!("{len} bytes were promised, and {left} of them did not come"),
+    )
 }
 
-/// What happened to a connection. Kinds that would mean something of an object never come from
-/// here.
-fn from_wire(error: &reqwest::Error) -> Refusal {
-    if error.is_connect() && error.is_timeout() {
-        return wire(
-            ErrorKind::TimedOut,
-            "no connection within the time-out".to_owned(),
-        );
-    }
-    let mut next = error.source();
-    let mut last = error.to_string();
-    while let Some(cause) = next {
-        if let Some(tls) = tls_inside(cause) {
-            return refused_certificate(tls);
-        }
-        if let Some(io) = cause.downcast_ref::<io::Error>()
-            && let Some(kind) = kind_of_connection(io.kind())
-        {
-            return wire(kind, io.to_string());
-        }
-        last = cause.to_string();
-        next = cause.source();
-    }
-    match error.is_connect() {
-        true => wire(ErrorKind::HostUnreachable, format!("no connection: {last}")),
-        false => wire(
-            ErrorKind::ConnectionAborted,
-            format!("the connection ended in the middle of a request: {last}"),
-        ),
-    }
+/// An answer that is longer than it says.
+pub fn more_than_promised() -> io::Error {
+    let why = "the server sends more than it promised";
+    io::Error::new(ErrorKind::ConnectionAborted, why)
 }
 
-/// An error of TLS may be in one of I/O, and that in another, which is no `source` of it.
-fn tls_inside<'a>(error: &'a (dyn std::error::Error + 'static)) -> Option<&'a rustls::Error> {
-    let mut error = error;
-    while let Some(io) = error.downcast_ref::<io::Error>() {
-        error = io.get_ref()?;
-    }
-    error.downcast_ref()
-}
-
-fn kind_of_connection(kind: ErrorKind) -> Option<ErrorKind> {
-    match kind {
-        ErrorKind::UnexpectedEof => Some(ErrorKind::ConnectionAborted),
-        ErrorKind::ConnectionRefused
-        | ErrorKind::ConnectionReset
-        | ErrorKind::ConnectionAborted
-        | ErrorKind::NotConnected
-        | ErrorKind::BrokenPipe
-        | ErrorKind::HostUnreachable
-        | ErrorKind::NetworkUnreachable
-        | ErrorKind::NetworkDown
-        | ErrorKind::TimedOut => Some(kind),
-        _ => None,
-    }
-}
-
-fn refused_certificate(error: &rustls::Error) -> Refusal {
-    let text = match error {
-        rustls::Error::InvalidCertificate(why) => refused_certificate_text(why),
-        error => format!("no encrypted connection: {error}"),
-    };
-    wire(ErrorKind::Other, text)
-}
-
-fn to_opendal(refusal: Refusal) -> Error {
-    Error::new(opendal::ErrorKind::Unexpected, "request").set_source(refusal)
-}
-
-/// When an answer says that it was made.
-pub fn system_time(time: opendal::raw::Timestamp) -> SystemTime {
-    time.into()
+/// Kinds that would mean something of an object never come from here.
+fn from_wire(error: io::Error) -> Refusal {
+    wire(error.kind(), error.to_string())
 }
 
 #[cfg(test)]

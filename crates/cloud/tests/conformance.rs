@@ -5,7 +5,9 @@ use bale_cloud::{Cloud, CloudOptions, CloudPlace, CloudStore, Variables};
 use bale_repository::store::{
     Area, ObjectInfo, ObjectName, ObjectWriter, Result, Store, WholeWriter, conformance,
 };
-use bale_testkit::servers::{self, AZURITE_ACCOUNT, AZURITE_KEY, ObjectServer, S3_KEY, S3_SECRET};
+use bale_testkit::servers::{self, ObjectServer, S3_KEY, S3_SECRET};
+#[cfg(feature = "clouds")]
+use bale_testkit::servers::{AZURITE_ACCOUNT, AZURITE_KEY};
 use bale_testkit::{have, skipped};
 use std::io::{BufRead, BufReader, ErrorKind, Write};
 use std::net::{SocketAddr, TcpListener};
@@ -94,6 +96,7 @@ fn what_is_no_object_in_a_bucket_is_skipped_and_named() {
 }
 
 #[test]
+#[cfg(feature = "clouds")]
 fn google_is_a_store() {
     if !have("fake-gcs-server") {
         return skipped("Google's protocol: fake-gcs-server (a Go program) is not installed");
@@ -104,6 +107,7 @@ fn google_is_a_store() {
 }
 
 #[test]
+#[cfg(feature = "clouds")]
 fn azure_is_a_store() {
     if !have("azurite-blob") {
         return skipped("Azure's protocol: azurite-blob (npm's package azurite) is not installed");
@@ -118,6 +122,20 @@ fn azure_is_a_store() {
         ),
     ]);
     conforms(Cloud::Azure, BUCKET, ":/", &options);
+}
+
+#[test]
+#[cfg(not(feature = "clouds"))]
+fn a_build_without_google_and_azure_says_so_and_names_two_ways() {
+    for cloud in [Cloud::Gcs, Cloud::Azure] {
+        let place = CloudPlace::parse(cloud, "bucket:/x").unwrap();
+        let refused = CloudStore::open(place, &with(&[])).err().unwrap();
+        let said = refused.to_string();
+        assert_eq!(refused.kind(), ErrorKind::Unsupported, "{said}");
+        for words in ["this build", "packages", "--features clouds", "rclone:"] {
+            assert!(said.contains(words), "{words}: {said}");
+        }
+    }
 }
 
 /// B2's own protocol says which host speaks S3.

@@ -324,6 +324,78 @@ fn connections_that_end_or_stay_silent_are_tried_again_by_who_does_that() {
     assert_eq!(error.kind(), ErrorKind::ConnectionRefused, "{error}");
 }
 
+/// Reads the beginning of a request, answers, and closes the connection with the rest unread.
+fn refuses_in_the_middle(listener: &TcpListener, refusal: &str) -> Option<()> {
+    let (mut connection, _) = listener.accept().ok()?;
+    let mut reader = BufReader::new(connection.try_clone().ok()?);
+    let mut line = String::new();
+    while reader.read_line(&mut line).ok()? > 2 {
+        line.clear();
+    }
+    reader.read_exact(&mut [0; 1000]).ok()?;
+    connection.write_all(refusal.as_bytes()).ok()
+}
+
+/// So does a server that is full, and this is what its user needs to know.
+#[test]
+fn a_refusal_in_the_middle_of_an_upload_is_read() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let name = format!("http://{}/bucket/p", listener.local_addr().unwrap());
+    let body = "<Error><Code>XMinioStorageFull</Code></Error>";
+    let refusal = answer(507, "Connection: close\r\n", body);
+    std::thread::spawn(move || while refuses_in_the_middle(&listener, &refusal).is_some() {});
+    let place = CloudPlace::parse(Cloud::S3, &name).unwrap();
+    let store = CloudStore::open(place, &options()).unwrap();
+    let (name, bytes) = (pack(1).0, bytes::Bytes::from(vec![7; 32 << 20]));
+    let data = PackContent::Data;
+    let error = store.upload(&name, &bytes, data, &mut |_| {}).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::StorageFull, "{error}");
+}
+
+/// Pages are requested until the server says that there are no more, and what stands outside of the
+/// prefix is no object of this repository.
+#[test]
+fn a_listing_has_all_pages_and_nothing_of_elsewhere() {
+    let id = "07".repeat(32);
+    let object =
+        move |dir: &str| format!("<Contents><Key>{dir}/index/{id}</Key><Size>1</Size></Contents>");
+    let page = |is_truncated: bool, token: &str, inside: &str| {
+        answer(
+            200,
+            "",
+            &format!(
+                "<ListBucketResult><IsTruncated>{is_truncated}</IsTruncated>\
+                 <NextContinuationToken>{token}</NextContinuationToken>{inside}</ListBucketResult>"
+            ),
+        )
+    };
+    let one = object.clone();
+    let server = FakeServer::new(
+        move |head| match head.contains("continuation-token=a%26/%3D") {
+            true => page(false, "", &one("p")),
+            false => page(true, "a&amp;/=", ""),
+        },
+    );
+    let mut found = Vec::new();
+    let listed = server
+        .store()
+        .list(Area::Index, &mut |info| found.push(info.name));
+    listed.unwrap();
+    assert_eq!(found, [name()]);
+    assert_eq!(server.count("GET /bucket?list-type=2&prefix=p/index/"), 2);
+    let elsewhere = FakeServer::new(move |_| page(false, "", &object("other")));
+    let mut found = 0;
+    let error = elsewhere.store().list(Area::Index, &mut |_| found += 1);
+    assert_eq!(
+        (error.unwrap_err().kind(), found),
+        (ErrorKind::InvalidData, 0)
+    );
+    let turns = FakeServer::new(move |_| page(true, "same", ""));
+    let error = turns.store().list(Area::Index, &mut |_| ()).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidData, "{error}");
+    assert!(turns.count("GET") <= 3);
+}
+
 #[test]
 fn a_missing_bucket_is_no_empty_one() {
     let server = FakeServer::new(|head| match head.starts_with("HEAD") {
@@ -392,6 +464,7 @@ fn a_bound_on_bytes_a_second_counts_every_byte_of_objects() {
 
 /// One look and one request, however large: with a condition it would be one for each 8 MiB.
 #[test]
+#[cfg(feature = "clouds")]
 fn a_pack_goes_to_google_in_one_request() {
     let server = FakeServer::new(|head| match head.split(' ').next() {
         Some("POST") => answer(

@@ -4,7 +4,6 @@
 
 mod address;
 mod areas;
-mod certificates;
 mod cloud;
 mod files;
 pub mod ftp;

@@ -3,10 +3,10 @@
 
 use crate::http::url::HttpUrl;
 use crate::http::{HttpClient, HttpOptions, HttpTransport};
+use http::Method;
 use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
-use ureq::http::Method;
 
 /// Until a connection stands, and between two bytes.
 const SILENCE_MAX: Duration = Duration::from_secs(10);

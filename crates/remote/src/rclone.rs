@@ -14,11 +14,11 @@ use crate::process::{self, ServerProcess};
 use crate::rest::RestStore;
 use crate::throttle::Throttle;
 use bale_repository::store::{Result, StoreError};
+use http::{HeaderName, Method};
 use http2::Http2Connection;
 use std::io::{self, ErrorKind};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
-use ureq::http::{HeaderName, Method};
 
 pub use place::{RclonePlace, RclonePlaceError, without_settings};
 

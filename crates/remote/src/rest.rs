@@ -31,11 +31,11 @@ use bale_repository::store::{
     Area, ObjectInfo, ObjectName, ObjectWriter, Result, Store, StoreError, StoreShape, WholeWriter,
     ends_early,
 };
+use http::{Method, StatusCode};
 use std::fmt::Display;
 use std::io::{self, ErrorKind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use ureq::http::{Method, StatusCode};
 
 pub use listing::read_listing;
 

@@ -24,8 +24,8 @@ use crate::room::Room;
 use crate::shown::shown;
 use bale_repository::limits::UPLOADS_MAX;
 use bale_repository::store::{ObjectName, ends_early};
+use http::{HeaderName, Method, StatusCode, header};
 use std::io::{self, ErrorKind, Read};
-use ureq::http::{HeaderName, Method, StatusCode, header};
 
 pub use multistatus::{DavResource, read_multistatus};
 

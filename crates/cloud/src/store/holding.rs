@@ -1,9 +1,8 @@
 //! How S3 holds an object: its class of storage, and its lock.
 
 use super::CloudStore;
-use crate::connect::wait_for;
-use crate::service::Service;
-use crate::signed::{SignedS3, warmth};
+use crate::s3::{S3Service, warmth};
+use crate::service::BucketService;
 use bale_repository::store::{ColdClasses, ObjectLocks, ObjectName, Result, Warmth};
 use std::io::{self, ErrorKind};
 use std::time::SystemTime;
@@ -11,9 +10,9 @@ use std::time::SystemTime;
 /// How soon objects are brought back; each has a price.
 const TIERS: [&str; 3] = ["Standard", "Bulk", "Expedited"];
 
-fn signed(service: &Service) -> io::Result<&SignedS3> {
-    let signed = service.signed();
-    signed.ok_or_else(|| io::Error::from(ErrorKind::Unsupported))
+fn as_s3(service: &dyn BucketService) -> io::Result<&S3Service> {
+    let service = service.as_s3();
+    service.ok_or_else(|| io::Error::from(ErrorKind::Unsupported))
 }
 
 impl CloudStore {
@@ -33,7 +32,7 @@ impl CloudStore {
 impl ColdClasses for CloudStore {
     fn warmth(&self, name: &ObjectName) -> Result<Warmth> {
         let looked = self.core.service().and_then(|service| {
-            let head = wait_for(signed(&service)?.head(&name.path()))?;
+            let head = as_s3(&*service)?.head(&name.path())?;
             Ok(warmth(&head))
         });
         looked.map_err(|error| self.core.error("stat", name, error))
@@ -42,7 +41,7 @@ impl ColdClasses for CloudStore {
     fn bring_back(&self, name: &ObjectName, days: u32) -> Result<Warmth> {
         let begun = self.core.service().and_then(|service| {
             let tier = self.tier()?;
-            wait_for(signed(&service)?.bring_back(&name.path(), days, tier))
+            as_s3(&*service)?.bring_back(&name.path(), days, tier)
         });
         begun.map_err(|error| self.core.error("bring back", name, error))
     }
@@ -53,7 +52,7 @@ impl ObjectLocks for CloudStore {
         let locked = self
             .core
             .service()
-            .and_then(|service| wait_for(signed(&service)?.lock(&name.path(), least, until)));
+            .and_then(|service| as_s3(&*service)?.lock(&name.path(), least, until));
         locked.map_err(|error| self.core.error("lock", name, error))
     }
 }

@@ -10,11 +10,11 @@ use super::FtpOptions;
 use super::facts::{FtpEntry, read_facts, read_listing};
 use super::place::FtpPlace;
 use super::reply::{from_library, invalid, is_unknown, words};
-use crate::certificates;
 use crate::files::FileInfo;
 use crate::http::{NAME_NOT_RESOLVED, from_wire};
 use crate::login::{StoreLogin, as_whom};
 use crate::throttle::Throttle;
+use bale_cloud::trust;
 use bale_repository::store::ends_early;
 use rustix::net::sockopt;
 use rustls::ClientConfig;
@@ -66,7 +66,7 @@ impl Dial {
     /// Reads certificates; makes no connection.
     pub fn new(place: FtpPlace, options: FtpOptions) -> io::Result<Dial> {
         let tls = match place.is_encrypted {
-            true => Some(certificates::client_config(options.ca_file.as_deref())?),
+            true => Some(trust::client_config(options.ca_file.as_deref())?),
             false => None,
         };
         Ok(Dial {

@@ -7,8 +7,8 @@
 use super::{Answer, from_body};
 use crate::login::{LoginWords, PRIVATE_PLACES};
 use bale_repository::store::BadAnswer;
+use http::{StatusCode, header};
 use std::io::{self, ErrorKind, Read};
-use ureq::http::{StatusCode, header};
 
 /// Bytes of an error's text that are read.
 const TEXT_BYTES_MAX: u64 = 1024;

@@ -7,6 +7,7 @@
 use crate::http::Answer;
 use crate::throttle::Throttle;
 use crossbeam_channel::{Receiver, RecvTimeoutError, bounded};
+use http::{HeaderName, Method, Request, Response, header};
 use http_body_util::BodyExt;
 use http_body_util::channel::{Channel, Sender};
 use hyper::body::{Bytes, Incoming};
@@ -24,7 +25,6 @@ use std::time::Duration;
 use tokio::net::unix::pipe;
 use tokio::runtime::Runtime;
 use tokio::time::timeout;
-use ureq::http::{HeaderName, Method, Request, Response, header};
 
 /// Bytes of a body that are sent at once, and pieces that wait.
 const PIECE_BYTES: usize = 256 << 10;

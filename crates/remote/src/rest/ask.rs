@@ -1,8 +1,8 @@
 //! What a request of the REST protocol carries.
 
 use crate::http::{Answer, HttpTransport};
+use http::{HeaderName, Method, header};
 use std::io;
-use ureq::http::{HeaderName, Method, header};
 
 /// What servers say of a listing with sizes.
 const LISTING_TYPE: &str = "application/vnd.x.restic.rest.v2";

@@ -1,7 +1,7 @@
-//! What requests to a bucket of S3 are made of, opendal's and our own: host, region, style, keys.
+//! What requests to a bucket of S3 are made of: host, region, style, keys.
 
-use crate::connect::{CloudOptions, wait_for};
 use crate::credentials::{self, S3Credentials};
+use crate::options::CloudOptions;
 use crate::place::CloudPlace;
 use crate::transport::Transport;
 use crate::{b2, variables::Variables};
@@ -52,7 +52,7 @@ impl S3Access {
         transport: &Transport,
     ) -> io::Result<S3Access> {
         let (id, secret) = credentials::of_b2(&options.environment)?;
-        let host = wait_for(b2::find_host(transport, &options.b2_api, &id, &secret))?;
+        let host = b2::find_host(transport, &options.b2_api, &id, &secret)?;
         Ok(S3Access {
             endpoint: host.endpoint,
             region: host.region,
@@ -68,22 +68,31 @@ impl S3Access {
         })
     }
 
-    /// Where objects are, with a slash at its end: the same place to which opendal sends them.
-    pub fn bucket_url(&self) -> io::Result<String> {
+    /// Where objects are, with a slash at its end.
+    pub fn bucket_url(&self) -> String {
         let bucket = &self.bucket;
         let endpoint = self.endpoint.replace(&format!("//{bucket}."), "//");
-        let url = reqwest::Url::parse(&endpoint);
-        let url = url.map_err(|_| io::Error::new(ErrorKind::InvalidInput, "the host is no URL"))?;
-        let endpoint = match url.as_str().trim_end_matches('/') {
+        let endpoint = endpoint.to_ascii_lowercase();
+        let endpoint = without_usual_port(endpoint.trim_end_matches('/'));
+        let endpoint = match endpoint {
             // The host of all regions does not know those that were made later.
             "https://s3.amazonaws.com" => format!("https://s3.{}.amazonaws.com", self.region),
             endpoint => endpoint.to_owned(),
         };
-        Ok(match self.is_virtual {
+        match self.is_virtual {
             true => format!("{}/", endpoint.replacen("//", &format!("//{bucket}."), 1)),
             false => format!("{endpoint}/{bucket}/"),
-        })
+        }
     }
+}
+
+/// A host is signed as it is named, and named without the port that everybody knows.
+fn without_usual_port(endpoint: &str) -> &str {
+    let port = match endpoint.starts_with("https://") {
+        true => ":443",
+        false => ":80",
+    };
+    endpoint.strip_suffix(port).unwrap_or(endpoint)
 }
 
 #[cfg(test)]
@@ -92,11 +101,13 @@ mod tests {
     use crate::place::Cloud;
 
     #[test]
-    fn a_bucket_is_where_opendal_looks_for_it() {
+    fn a_bucket_is_named_as_it_is_signed() {
         for (name, is_virtual, url) in [
             ("https://h:9000/abc/p", false, "https://h:9000/abc/"),
             ("https://h:443/abc", false, "https://h/abc/"),
-            ("http://h/abc", true, "http://abc.h/"),
+            ("https://H.example:443/abc", false, "https://h.example/abc/"),
+            ("http://h:80/abc", true, "http://abc.h/"),
+            ("http://[::1]:443/abc", false, "http://[::1]:443/abc/"),
             (
                 "s3.amazonaws.com/abc",
                 false,
@@ -116,7 +127,7 @@ mod tests {
                 _ => None,
             });
             let access = S3Access::of(&place, &environment).unwrap();
-            assert_eq!(access.bucket_url().unwrap(), url);
+            assert_eq!(access.bucket_url(), url);
         }
     }
 }

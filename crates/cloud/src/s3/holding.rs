@@ -1,24 +1,16 @@
-//! Requests of S3 that opendal does not make: how an object is held, having it brought back from a
-//! cold class, and locking it. Signed by opendal's signer, sent as its requests are.
+//! How S3 holds an object: its class of storage, having it brought back from a cold one, and its
+//! lock.
 
-use crate::credentials::{self, S3Credentials};
+use super::S3Service;
+use super::text;
 use crate::dates::utc;
-use crate::place::{Cloud, CloudPlace};
-use crate::s3_access::S3Access;
-use crate::transport::Transport;
 use bale_repository::store::Warmth;
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use bytes::Bytes;
 use http::{HeaderMap, Method, Request, header};
 use md5::{Digest, Md5};
-use opendal::HttpTransporter;
-use reqsign_aws_v4::{
-    Credential, DefaultCredentialProvider, RequestSigner, StaticCredentialProvider,
-};
 use reqsign_core::time::Timestamp;
-use reqsign_core::{Context, OsEnv, ProvideCredentialChain, Signer};
-use reqsign_file_read_tokio::TokioFileRead;
 use std::io::{self, ErrorKind};
 use std::time::SystemTime;
 
@@ -28,44 +20,16 @@ const NAMESPACE: &str = "http://s3.amazonaws.com/doc/2006-03-01/";
 /// Of an object that has no lock yet: whoever has the right for it can take the lock away.
 const MODE_OF_FIRST_LOCK: &str = "GOVERNANCE";
 
-/// Makes requests.
-pub struct SignedS3 {
-    transport: Transport,
-    cloud: Cloud,
-    /// None: requests without a signature.
-    signer: Option<Signer<Credential>>,
-    /// Of the repository, with a slash at its end.
-    url: String,
-}
-
-impl SignedS3 {
-    /// For the place of a repository.
-    pub fn new(
-        place: &CloudPlace,
-        access: &S3Access,
-        transport: &Transport,
-    ) -> io::Result<SignedS3> {
-        let mut url = access.bucket_url()?;
-        if !place.prefix.is_empty() {
-            url += &format!("{}/", encoded(&place.prefix));
-        }
-        Ok(SignedS3 {
-            transport: transport.clone(),
-            cloud: place.cloud,
-            signer: signer(access, transport),
-            url,
-        })
-    }
-
+impl S3Service {
     /// What the server says of an object.
-    pub async fn head(&self, path: &str) -> io::Result<HeaderMap> {
-        let request = Request::head(self.address(path, "")).body(Vec::new());
-        self.send(request.map_err(no_request)?).await
+    pub fn head(&self, path: &str) -> io::Result<HeaderMap> {
+        let request = Request::head(self.requests.address(path, ""));
+        Ok(self.requests.send(request, Bytes::new())?.headers)
     }
 
     /// Has an object that is cold brought back.
-    pub async fn bring_back(&self, path: &str, days: u32, tier: &str) -> io::Result<Warmth> {
-        let head = self.head(path).await?;
+    pub fn bring_back(&self, path: &str, days: u32, tier: &str) -> io::Result<Warmth> {
+        let head = self.head(path)?;
         let warmth = warmth(&head);
         if warmth != Warmth::Cold {
             return Ok(warmth);
@@ -79,8 +43,8 @@ impl SignedS3 {
             "<RestoreRequest xmlns=\"{NAMESPACE}\">{days}<GlacierJobParameters><Tier>{tier}</Tier>\
              </GlacierJobParameters></RestoreRequest>"
         );
-        let address = self.address(path, "?restore");
-        match self.change(Method::POST, address, body).await {
+        let address = self.requests.address(path, "?restore");
+        match self.change(Method::POST, address, body) {
             // Another one was quicker.
             Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(Warmth::Coming),
             Err(error) => Err(error),
@@ -89,8 +53,8 @@ impl SignedS3 {
     }
 
     /// Locks an object until a time, unless it is locked long enough; true if it was not.
-    pub async fn lock(&self, path: &str, least: SystemTime, until: SystemTime) -> io::Result<bool> {
-        let lock = lock(&self.head(path).await?)?;
+    pub fn lock(&self, path: &str, least: SystemTime, until: SystemTime) -> io::Result<bool> {
+        let lock = lock(&self.head(path)?)?;
         let mode = match lock {
             Some((_, end)) if end >= least => return Ok(false),
             Some((mode, _)) => mode,
@@ -101,77 +65,25 @@ impl SignedS3 {
              </RetainUntilDate></Retention>",
             date(until)?
         );
-        let address = self.address(path, "?retention");
-        self.change(Method::PUT, address, body).await?;
+        let address = self.requests.address(path, "?retention");
+        self.change(Method::PUT, address, body)?;
         Ok(true)
     }
 
-    fn address(&self, path: &str, query: &str) -> String {
-        format!("{}{}{query}", self.url, encoded(path))
-    }
-
-    async fn change(&self, method: Method, address: String, body: String) -> io::Result<()> {
+    fn change(&self, method: Method, address: String, body: String) -> io::Result<()> {
         let digest = BASE64_STANDARD.encode(Md5::digest(&body));
         let request = Request::builder()
             .method(method)
             .uri(address)
             .header(header::CONTENT_TYPE, "application/xml")
-            .header("content-md5", digest)
-            .body(vec![Bytes::from(body)]);
-        self.send(request.map_err(no_request)?).await?;
+            .header("content-md5", digest);
+        self.requests.send(request, Bytes::from(body))?.skip();
         Ok(())
     }
-
-    async fn send(&self, request: Request<Vec<Bytes>>) -> io::Result<HeaderMap> {
-        let (mut parts, body) = request.into_parts();
-        if let Some(signer) = &self.signer {
-            let signed = signer.sign(&mut parts, None).await;
-            signed.map_err(|_| credentials::not_found(self.cloud, &self.transport))?;
-            // The client writes its own.
-            parts.headers.remove(header::HOST);
-        }
-        let answer = self.transport.send(Request::from_parts(parts, body)).await;
-        let answer = answer.map_err(|refusal| refusal.into_error())?;
-        Ok(answer.headers().clone())
-    }
-}
-
-/// Looks for keys where opendal looks.
-fn signer(access: &S3Access, transport: &Transport) -> Option<Signer<Credential>> {
-    let context = Context::new()
-        .with_file_read(TokioFileRead)
-        .with_http_send(HttpTransporter::new(transport.clone()))
-        .with_env(OsEnv);
-    let mut found = DefaultCredentialProvider::builder();
-    if let Some(profile) = &access.profile {
-        found = found.with_profile(profile);
-    }
-    let found = ProvideCredentialChain::new().push(found.build());
-    let provider = match &access.credentials {
-        S3Credentials::Anonymous => return None,
-        S3Credentials::Found => found,
-        S3Credentials::Keys {
-            id,
-            secret,
-            session,
-        } => {
-            let keys = StaticCredentialProvider::new(id, secret);
-            found.push_front(match session {
-                Some(session) => keys.with_session_token(session),
-                None => keys,
-            })
-        }
-    };
-    let signer = RequestSigner::new("s3", &access.region);
-    Some(Signer::new(context, provider, signer))
 }
 
 fn class(head: &HeaderMap) -> &str {
     text(head, "x-amz-storage-class").unwrap_or_default()
-}
-
-fn text<'a>(head: &'a HeaderMap, name: &str) -> Option<&'a str> {
-    head.get(name)?.to_str().ok()
 }
 
 /// By what the server says of an object.
@@ -213,24 +125,6 @@ fn date(time: SystemTime) -> io::Result<String> {
         let text = "a lock until a time that no calendar has";
         io::Error::new(ErrorKind::InvalidInput, text)
     })
-}
-
-/// As opendal writes it: all but letters, digits, `-._~` and slashes.
-fn encoded(path: &str) -> String {
-    let mut encoded = String::new();
-    for byte in path.bytes() {
-        match byte {
-            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' | b'/' => {
-                encoded.push(char::from(byte));
-            }
-            byte => encoded += &format!("%{byte:02X}"),
-        }
-    }
-    encoded
-}
-
-fn no_request(error: http::Error) -> io::Error {
-    io::Error::new(ErrorKind::InvalidInput, error.to_string())
 }
 
 #[cfg(test)]
@@ -292,10 +186,5 @@ mod tests {
         }
         let never = UNIX_EPOCH + std::time::Duration::from_secs(u64::MAX / 4);
         assert!(date(never).is_err());
-    }
-
-    #[test]
-    fn paths_are_encoded_once() {
-        assert_eq!(encoded("a b/ü%+&"), "a%20b/%C3%BC%25%2B%26");
     }
 }
