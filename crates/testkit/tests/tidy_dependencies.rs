@@ -114,7 +114,7 @@ impl Expression {
     }
 
     /// May it be used by somebody who accepts these licences alone? Not if it cannot be read.
-    fn is_satisfied(mut self, accepted: &[&str]) -> bool {
+    fn satisfied_by(mut self, accepted: &[&str]) -> bool {
         self.either(accepted) && self.words.is_empty()
     }
 
@@ -154,7 +154,7 @@ fn licences_of_dependencies_ask_for_no_more_than_notices() {
     assert!(packages.len() > 100, "cargo names {}", packages.len());
     let findings: Vec<_> = packages
         .iter()
-        .filter(|package| !Expression::new(text(package, "license")).is_satisfied(&LICENCES))
+        .filter(|package| !Expression::new(text(package, "license")).satisfied_by(&LICENCES))
         .map(|package| format!("{}: {:?}", name_of(package), text(package, "license")))
         .collect();
     must_be_empty(
@@ -166,7 +166,7 @@ fn licences_of_dependencies_ask_for_no_more_than_notices() {
 #[test]
 fn licence_expressions_are_read_right() {
     let accepted = ["MIT", "ISC", "GPL-2.0 WITH exception"];
-    let is_satisfied = |text: &str| Expression::new(text).is_satisfied(&accepted);
+    let is_satisfied = |text: &str| Expression::new(text).satisfied_by(&accepted);
     for text in [
         "MIT",
         "Other OR MIT",
