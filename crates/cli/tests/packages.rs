@@ -1,8 +1,9 @@
 //! The packages that `scripts/package` makes: what is in them, and that the binary in them runs
-//! where there is nothing else. Building it takes a minute or two the first time.
+//! where there is nothing else. `./test` builds it beside the tests and names it in
+//! `BALE_STATIC_BINARY`; elsewhere it is built here, which takes minutes the first time.
 //!
 //! The binary is built by the profile of tests: what is shown is how it is linked and packed, and
-//! not how fast it is. Of a release, name the binary in `BALE_STATIC_BINARY`, and that is packed.
+//! not how fast it is. Of a release, name the binary in that variable.
 
 use bale_testkit::{have, is_root, skipped};
 use std::path::{Path, PathBuf};
@@ -137,6 +138,8 @@ fn the_static_binary_backs_up_and_restores_where_there_is_nothing_else() {
         headers.contains("LOAD") && !headers.contains("INTERP"),
         "{headers}"
     );
+    let needed = printed(Command::new("readelf").arg("-dW").arg(&binary));
+    assert!(!needed.contains("NEEDED"), "{needed}");
     let root = scratch();
     std::fs::copy(&binary, root.path().join("bale")).unwrap();
     backs_up_and_restores_in(root.path(), "/bale");
