@@ -1,4 +1,4 @@
-//! Writes the seeds of the fuzz targets: one small valid input for each decoder of the format.
+//! Writes seeds of `bale-fuzz-targets`: one small valid input for each decoder of the format.
 //!
 //!     cargo run -p bale-testkit --example fuzz_seeds fuzz/seeds
 

@@ -11,7 +11,7 @@ use sources::{must_be_empty, repository, sources};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Which of our crates a crate may use, its tests aside: the drawing in docs/ARCHITECTURE.md.
-const ARROWS: [(&str, &[&str]); 18] = [
+const ARROWS: [(&str, &[&str]); 19] = [
     ("format", &[]),
     ("sys", &[]),
     ("fsimage", &[]),
@@ -70,6 +70,22 @@ const ARROWS: [(&str, &[&str]); 18] = [
             "source",
             "restore",
             "engine",
+        ],
+    ),
+    (
+        "fuzz-targets",
+        &[
+            "format",
+            "sys",
+            "fsimage",
+            "pipeline",
+            "repository",
+            "cloud",
+            "remote",
+            "serve",
+            "source",
+            "nbd",
+            "profile",
         ],
     ),
 ];
