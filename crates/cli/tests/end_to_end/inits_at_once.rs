@@ -1,7 +1,8 @@
 //! Two `bale init` for one place at the same time, on servers that cannot say who was first: at
 //! most one makes a repository, both are told what became of theirs, and nothing of the other's is
-//! left. In memory every order of their requests is tried (`engine/tests/concurrency_init.rs`); here
-//! are real servers, with what they remember of directories and what they do at once.
+//! left. In memory every order of their requests is tried
+//! (`repository/tests/repository/concurrency_init.rs`); here are real servers, with what they
+//! remember of directories and what they do at once.
 
 use crate::bench::{Bench, Ran, have, skipped};
 use crate::buckets::named;

@@ -230,7 +230,7 @@ fn duckdb_opens_an_exported_catalog() {
 }
 
 /// Patterns with a path say where to look; the rest of the catalog is not read
-/// (engine/tests/catalog_reach.rs).
+/// (engine/tests/stores/catalog_reach.rs).
 #[test]
 fn find_finds_paths_children_and_below() {
     let bench = Bench::new();

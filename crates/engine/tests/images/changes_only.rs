@@ -1,7 +1,7 @@
 //! Exports with a dirty bitmap: what it says saves reading, and of a server that gives nothing but
 //! what changed every snapshot is whole, or says what of it is not, or there is none.
 
-#[path = "../../../nbd/tests/liar/mod.rs"]
+#[path = "../../../nbd/tests/nbd/liar.rs"]
 mod liar;
 
 use crate::allocated::{ext4_in_noise, has_tools};

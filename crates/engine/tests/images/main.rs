@@ -1,5 +1,5 @@
 //! Images of devices: what was backed up comes back byte for byte, whatever happened in between,
-//! and what did not change costs nothing.
+//! and what did not change costs nothing. And snapshots of the files in them (`inode_scan`).
 
 mod allocated;
 mod backup;
@@ -12,6 +12,7 @@ mod export;
 mod exports;
 mod few;
 mod in_inodes;
+mod inode_scan;
 #[path = "../../../fsimage/tests/mounting/mod.rs"]
 mod mounting;
 mod neighbours;
@@ -25,5 +26,5 @@ mod trackers;
 mod trusting;
 mod views;
 mod views_kept;
-#[path = "../../../fsimage/tests/xfs_image/mod.rs"]
+#[path = "../../../fsimage/tests/xfs/xfs_image/mod.rs"]
 mod xfs_image;

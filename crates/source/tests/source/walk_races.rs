@@ -1,0 +1,271 @@
+//! Trees that change, or are broken, while they are walked.
+
+use crate::walk_support::{
+    BindMount, LoopMount, TempPlace, Walked, is_root, threads, walk, while_disturbed, without_slash,
+};
+use bale_format::entry::{EntryFlags, Kind};
+use bale_source::scan::{BATCH_ENTRIES_MAX, NoteKind, ScanItem, ScanOptions, Scanner, Sources};
+use rustix::fs::{CWD, RenameFlags, renameat_with};
+use std::os::unix::fs::symlink;
+
+/// A directory on the way is exchanged with a link to a secret, over and over. Whatever the walk
+/// sees, it never leaves the tree.
+#[test]
+fn nothing_outside_is_reached_when_a_directory_is_swapped_for_a_link() {
+    let place = TempPlace::new();
+    let outside = TempPlace::new();
+    outside.write("deep/secret", b"s");
+    place.write("tree/victim/deep/public", b"p");
+    let victim = place.join("tree/victim");
+    let evil = place.join("evil");
+    symlink(&outside.path, &evil).unwrap();
+    let mut entered = 0;
+    let swap = || renameat_with(CWD, &victim, CWD, &evil, RenameFlags::EXCHANGE).unwrap();
+    while_disturbed(swap, || {
+        for round in 0..500 {
+            let walked = walk(&[&place.join("tree")], threads(1 + round % 4));
+            for entry in &walked.entries {
+                assert_ne!(&entry.name[..], b"secret");
+            }
+            entered += usize::from(walked.has(&victim.join("deep/public")));
+            for problem in &walked.problems {
+                let text = problem.error.to_string();
+                let refused = problem.error.raw_os_error().is_some_and(|code| {
+                    code == rustix::io::Errno::LOOP.raw_os_error()
+                        || code == rustix::io::Errno::NOTDIR.raw_os_error()
+                        || code == rustix::io::Errno::XDEV.raw_os_error()
+                });
+                assert!(refused || text.contains("replaced"), "{text}");
+                assert!(!walked.amends.is_empty());
+            }
+        }
+    });
+    assert!(entered > 0, "the directory was never seen as itself");
+}
+
+#[test]
+fn names_that_vanish_while_the_walk_is_under_way_are_notes_and_no_problems() {
+    let place = TempPlace::new();
+    for number in 0..200 {
+        place.write(&format!("d{number}/e/file"), b"x");
+    }
+    let (sources, _) = Sources::resolve(&[&place.path]).unwrap();
+    for count in [0, 8] {
+        let mut walked = Walked::default();
+        for (number, item) in Scanner::start(&sources, threads(count))
+            .unwrap()
+            .enumerate()
+        {
+            if number == 8 {
+                for gone in (0..200).skip(count * 5).step_by(3) {
+                    let _ = std::fs::remove_dir_all(place.join(&format!("d{gone}")));
+                }
+            }
+            walked.push(item);
+        }
+        assert!(walked.problems.is_empty(), "{:?}", walked.problems);
+        assert!(
+            walked
+                .notes
+                .iter()
+                .all(|note| note.kind == NoteKind::Vanished)
+        );
+        if count == 0 {
+            assert!(!walked.notes.is_empty());
+        }
+    }
+}
+
+#[test]
+fn directory_replaced_by_another_one_after_it_was_seen_is_refused() {
+    let place = TempPlace::new();
+    place.write("a/file", b"x");
+    place.write("b/other", b"x");
+    let (sources, _) = Sources::resolve(&[&place.path]).unwrap();
+    let mut walked = Walked::default();
+    // Without workers nothing is looked at before it is asked for.
+    for item in Scanner::start(&sources, threads(0)).unwrap() {
+        if let ScanItem::Entries(batch) = &item
+            && batch.entries.iter().any(|entry| &entry.name[..] == b"a")
+        {
+            let (a, b) = (place.join("a"), place.join("b"));
+            renameat_with(CWD, &a, CWD, &b, RenameFlags::EXCHANGE).unwrap();
+        }
+        walked.push(item);
+    }
+    assert_eq!(walked.below(&place.path), [b"a", b"b"]);
+    assert_eq!((walked.problems.len(), walked.amends.len()), (2, 2));
+    let (key, flags) = &walked.amends[0];
+    assert_eq!((&key.name[..], *flags), (&b"a"[..], EntryFlags::UNREADABLE));
+}
+
+/// SRC-12: of two directories that were seen, one is mounted over and the other's mount goes away
+/// before they are entered. Neither is taken for the other thing that stands there then, and both
+/// are named.
+#[test]
+fn a_mount_that_comes_or_goes_after_it_was_seen_is_refused_and_named() {
+    if !is_root() {
+        return;
+    }
+    let place = TempPlace::new();
+    place.write("tree/comes/below", b"x");
+    place.write("tree/goes/below", b"x");
+    let other = tempfile::tempdir_in("/dev/shm").unwrap();
+    std::fs::write(other.path().join("mounted"), b"y").unwrap();
+    let (comes, goes) = (place.join("tree/comes"), place.join("tree/goes"));
+    for one_file_system in [false, true] {
+        let mut mounts = vec![BindMount::new(other.path(), &goes)];
+        let (sources, _) = Sources::resolve(&[&place.join("tree")]).unwrap();
+        let options = ScanOptions {
+            one_file_system,
+            ..threads(0)
+        };
+        let mut walked = Walked::default();
+        for item in Scanner::start(&sources, options).unwrap() {
+            if let ScanItem::Entries(batch) = &item
+                && batch.entries.iter().any(|entry| &entry.name[..] == b"goes")
+            {
+                mounts.clear();
+                mounts.push(BindMount::new(other.path(), &comes));
+            }
+            walked.push(item);
+        }
+        drop(mounts);
+        assert_eq!(walked.below(&place.join("tree")), [&b"comes"[..], b"goes"]);
+        let about: Vec<_> = walked
+            .problems
+            .iter()
+            .map(|problem| problem.path.clone())
+            .collect();
+        let goes_flags = walked.find(&goes).unwrap().flags;
+        match one_file_system {
+            false => assert_eq!(about, [without_slash(&comes), without_slash(&goes)]),
+            true => {
+                assert_eq!(about, [without_slash(&comes)]);
+                assert!(goes_flags.has(EntryFlags::NOT_CROSSED));
+            }
+        }
+        assert_eq!(walked.amends.len(), walked.problems.len());
+    }
+}
+
+#[test]
+fn directory_that_the_device_cannot_give_is_unreadable_and_the_rest_is_walked() {
+    let place = TempPlace::new();
+    let Some(mount) = LoopMount::new(&place, "broken", 32) else {
+        return;
+    };
+    // Both need blocks of their own; the first names come back only from the device after a
+    // remount.
+    for directory in ["bad", "good"] {
+        std::fs::create_dir(mount.point.join(directory)).unwrap();
+        for number in 0..200 {
+            let name = format!("{directory}/{number:0100}");
+            std::fs::File::create(mount.point.join(name)).unwrap();
+        }
+    }
+    let block = first_block(&mount.point.join("bad"));
+    crate::walk_support::run("umount", &[mount.point.to_str().unwrap()]);
+    spoil(&mount, block);
+    crate::walk_support::run("mount", &[&mount.device, mount.point.to_str().unwrap()]);
+    let walked = walk(&[&mount.point], ScanOptions::default());
+    let bad = mount.point.join("bad");
+    let about: Vec<_> = walked
+        .problems
+        .iter()
+        .map(|problem| &problem.path)
+        .collect();
+    assert_eq!(about, [&without_slash(&bad)], "{:?}", walked.problems);
+    let (key, flags) = &walked.amends[0];
+    assert_eq!(
+        (&key.name[..], *flags),
+        (&b"bad"[..], EntryFlags::UNREADABLE)
+    );
+    let good = walked.below(&mount.point.join("good"));
+    assert_eq!(good.len(), 200);
+    assert_eq!(walked.find(&bad).unwrap().kind, Kind::Directory);
+}
+
+/// OBJ-11: a broken directory has a name twice. Only one of the two can be reached: the other is
+/// told of, in a small directory and in one that comes in parts.
+#[test]
+fn a_name_that_is_listed_twice_is_walked_once_and_told() {
+    // As many before them that they are the last of one batch and the first of the next.
+    for siblings in [0, BATCH_ENTRIES_MAX - 1] {
+        let place = TempPlace::new();
+        let plain = [
+            "mkfs.ext4",
+            "-q",
+            "-F",
+            "-N",
+            "32768",
+            "-O",
+            "^metadata_csum,^has_journal,^dir_index",
+        ];
+        let Some(mount) = LoopMount::of_kind(&place, "twins", 64, &plain) else {
+            return;
+        };
+        let directory = mount.point.join("d");
+        std::fs::create_dir(&directory).unwrap();
+        let (one, two) = ("twin that was made first ", "twin that was made second");
+        for name in [one, two] {
+            std::fs::write(directory.join(name), name).unwrap();
+        }
+        for sibling in 0..siblings {
+            for letter in ["a", "z"] {
+                let name = format!("{letter}{sibling:0200}");
+                std::fs::File::create(directory.join(name)).unwrap();
+            }
+        }
+        crate::walk_support::run("umount", &[mount.point.to_str().unwrap()]);
+        rename_on_the_device(&mount, two.as_bytes(), one.as_bytes());
+        crate::walk_support::run("mount", &[&mount.device, mount.point.to_str().unwrap()]);
+        let walked = walk(&[&mount.point], ScanOptions::default());
+        let twins = walked.below(&directory);
+        let twins = twins.iter().filter(|name| name.starts_with(b"twin"));
+        assert!(twins.eq([one.as_bytes()]));
+        let [problem] = &walked.problems[..] else {
+            panic!("{:?}", walked.problems);
+        };
+        assert!(problem.path.starts_with(&without_slash(&directory)));
+        assert!(problem.error.to_string().contains("listed twice"));
+    }
+}
+
+/// In the directory block; what the files hold is something else.
+fn rename_on_the_device(mount: &LoopMount, from: &[u8], to: &[u8]) {
+    use std::os::unix::fs::FileExt;
+    let mut options = std::fs::File::options();
+    let device = options.read(true).write(true).open(&mount.device).unwrap();
+    let mut bytes = vec![0; 64 << 20];
+    device.read_exact_at(&mut bytes, 0).unwrap();
+    // An entry is its inode, its length, the name's length and kind, and the name.
+    let entry = [&[from.len() as u8, 1], from].concat();
+    let mut places = (2..bytes.len() - entry.len()).step_by(4);
+    let found = places.find(|at| bytes[*at..].starts_with(&entry));
+    let at = found.expect("the directory's block") + 2;
+    device.write_all_at(to, at as u64).unwrap();
+    device.sync_all().unwrap();
+}
+
+/// Number of the first block (1 KiB, ext4 of this size) of a directory, by debugfs's older sibling:
+/// FIEMAP.
+fn first_block(path: &std::path::Path) -> u64 {
+    use std::os::fd::AsFd;
+    let directory = std::fs::File::open(path).unwrap();
+    rustix::fs::syncfs(&directory).unwrap();
+    let mut extents = Vec::new();
+    bale_sys::extents::extents(directory.as_fd(), 0, u64::MAX, 0, &mut extents).unwrap();
+    extents[0].physical
+}
+
+/// Overwrites the directory block: its checksum fails, and the kernel says EBADMSG or EUCLEAN.
+fn spoil(mount: &LoopMount, offset: u64) {
+    use std::os::unix::fs::FileExt;
+    let device = std::fs::File::options()
+        .write(true)
+        .open(&mount.device)
+        .unwrap();
+    device.write_all_at(&[0x5a; 1024], offset).unwrap();
+    device.sync_all().unwrap();
+}
