@@ -3,6 +3,8 @@
 //! Sources are read as text, in the shape rustfmt gives them: good enough to find what slips in,
 //! simple enough to trust. An exception stands in the list of its rule, with its reason.
 
+mod budget;
+mod dependencies;
 mod modules;
 mod packages;
 mod pages;

@@ -1,9 +1,10 @@
 //! What building and testing Bale may cost: the numbers of docs/BUDGET.md that can be counted.
 //! Those that have to be measured are compared by `.ci/run`.
 
+use super::sources::{must_be_empty, repository};
 use serde_json::Value;
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
 /// A number that is lower than so many percent of its budget has become less: the budget should.
@@ -13,20 +14,8 @@ const USED_PERCENT_MIN: usize = 80;
 const MEASURED: [&str; 3] = [
     "minutes of `./test`",
     "minutes of `.ci/run`",
-    "unit seconds of `cargo build --release`",
+    "seconds of processor of `cargo build --release`",
 ];
-
-fn repository() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
-}
-
-fn must_be_empty(findings: &[String], instead: &str) {
-    assert!(
-        findings.is_empty(),
-        "{instead}\n  {}",
-        findings.join("\n  ")
-    );
-}
 
 /// The rows of the page: what is counted, how much it may be, and why.
 fn budget() -> Vec<(String, usize, String)> {

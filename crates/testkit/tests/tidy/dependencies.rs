@@ -3,6 +3,7 @@
 //!
 //! Advisories are not checked here: their database would have to be fetched.
 
+use super::sources::{must_be_empty, repository};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -30,18 +31,6 @@ const TARGETS: [&str; 4] = [
 ];
 
 const REGISTRY: &str = "registry+https://github.com/rust-lang/crates.io-index";
-
-fn repository() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
-}
-
-fn must_be_empty(findings: &[String], instead: &str) {
-    assert!(
-        findings.is_empty(),
-        "{instead}\n  {}",
-        findings.join("\n  ")
-    );
-}
 
 /// What cargo says of a workspace. Everything was fetched for this machine, not for all targets:
 /// the network is used if that is not enough.

@@ -1,0 +1,5 @@
+//! Stores in clouds, beside servers that play them: one program.
+
+mod certificates;
+mod conformance;
+mod hostile;
