@@ -18,7 +18,7 @@ pub enum S3Credentials {
         secret: String,
         session: Option<String>,
     },
-    /// From `~/.aws`, or what the machine is given: opendal looks there.
+    /// From `~/.aws`, or what the machine is given: the signer looks there.
     Found,
     Anonymous,
 }
