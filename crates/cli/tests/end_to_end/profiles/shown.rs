@@ -135,7 +135,7 @@ fn a_file_that_others_can_write_is_not_taken_as_it_names_commands() {
 /// The file of the packages is one that the program takes.
 #[test]
 fn the_example_in_contrib_is_understood() {
-    let text = include_str!("../../../../contrib/bale.toml");
+    let text = include_str!("../../../../../contrib/bale.toml");
     let scene = Scene::new();
     scene.profiles(text);
     let listed = scene.ok(&["profile", "list", "--json"]).of_type("profile");
