@@ -120,8 +120,8 @@ pub fn must_be_built(cloud: Cloud) -> io::Result<()> {
 #[cfg(not(feature = "clouds"))]
 fn not_built(cloud: Cloud) -> io::Error {
     let text = format!(
-        "this build has no stores of Google and Azure ({}:): the packages of Bale have them, and so \
-         has a build with `cargo build --release --features clouds`; rclone: reaches them, too",
+        "this build has no stores of Google and Azure ({}:): the packages of Bale have them, and \
+         so has a build with `cargo build --release --features clouds`; rclone: reaches them, too",
         cloud.scheme()
     );
     io::Error::new(ErrorKind::Unsupported, text)

@@ -49,7 +49,9 @@ fn crates_of_ours_are_named_by_version_and_path() {
     let version = workspace.split("\nversion = ").nth(1).unwrap();
     let version = version.lines().next().unwrap();
     let mut findings = Vec::new();
-    let ours = workspace.lines().filter(|line| line.starts_with("bale-"));
+    let ours = workspace
+        .lines()
+        .filter(|line| line.starts_with("bale-") && line.contains(" = {"));
     for line in ours {
         let is_published = !line.starts_with("bale-testkit ");
         if line.contains(&format!("version = {version}")) != is_published {
