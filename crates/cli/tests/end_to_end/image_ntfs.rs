@@ -10,7 +10,11 @@ use std::process::Command;
 /// runs something with it mounted at `at`, and `seen` copies what it shows then.
 const FUNCTIONS: &str = r#"
     # A device that was given back may be somebody else's by then.
-    release() { losetup -d $l; l=; }
+    # It is given back once the server of a mount, which ends after `umount`, has closed it.
+    release() {
+        losetup -d $l; l=
+        for n in $(seq 300); do [ -z "$(losetup -j disk.raw)" ] && break; sleep 0.1; done
+    }
     detach() { umount at to 2>/dev/null || true; losetup -d $l $k 2>/dev/null || true; }
     l=; k=; mib=240; type=type=EBD0A0A2-B9E5-4433-87C0-68B6B72699C7
     trap detach EXIT; mkdir -p at to
