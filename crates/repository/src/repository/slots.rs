@@ -172,7 +172,7 @@ impl Repository {
             label: &new.label,
             created: created(&self.environment),
             salt: self.salt()?,
-            cost: PasswordCost::default(),
+            cost: password_cost(),
         };
         let slot = KeySlot::create(root, self.id(), new.secret.as_slot_secret(), &slot);
         let bytes = slot.map_err(object_error("new key slot"))?.encode();
@@ -389,4 +389,17 @@ fn named(damaged: &[(ObjectId, String)]) -> String {
         texts.push(format!("and {} more", damaged.len() - texts.len()));
     }
     texts.join("; ")
+}
+
+/// What a password costs whoever tries it. Tests start thousands of programs, of which each tries one:
+/// where they are built by ./test, without optimisation, it costs next to nothing.
+fn password_cost() -> PasswordCost {
+    match cfg!(debug_assertions) && option_env!("CHEAP_PASSWORDS_OF_TESTS").is_some() {
+        true => PasswordCost {
+            m_kib: 8,
+            t: 1,
+            p: 1,
+        },
+        false => PasswordCost::default(),
+    }
 }
