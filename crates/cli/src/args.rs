@@ -3,6 +3,7 @@
 
 mod cold;
 mod copy;
+mod excludes;
 mod export;
 mod ext4;
 mod forget;
@@ -26,6 +27,7 @@ mod track;
 
 pub use cold::ColdReads;
 pub use copy::{Copy, FromRepository};
+pub use excludes::{Exclude, Excludes};
 pub use export::Export;
 pub use forget::{Forget, Prune, PruneChoices};
 pub use generate::Generate;

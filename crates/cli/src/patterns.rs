@@ -11,7 +11,7 @@ pub fn compile(options: FilterOptions) -> Result<Filter, Usage> {
 
 /// With the pattern and the reason.
 pub fn refused(error: PatternError) -> Usage {
-    Usage(format!("{error}: {}", error.source.kind()))
+    Usage(error.to_string())
 }
 
 /// Of patterns as they are written on the command line.
@@ -45,6 +45,57 @@ pub fn check(patterns: &[Pattern]) -> Result<(), Usage> {
         before |= !takes_back;
     }
     Ok(())
+}
+
+/// Of all patterns of a command that looks at nothing below a directory that is left out: a `!`
+/// below one of them would take back what is never looked at.
+pub fn check_reachable(patterns: &[Pattern]) -> Result<(), Usage> {
+    for (at, pattern) in patterns.iter().enumerate() {
+        let Some(kept) = pattern.text.strip_prefix('!') else {
+            continue;
+        };
+        let kept = kept.trim_end_matches('/');
+        for (slash, _) in kept
+            .char_indices()
+            .skip(1)
+            .filter(|(_, letter)| *letter == '/')
+        {
+            let above = &kept[..slash];
+            if leaves_out(&patterns[..at], above)? {
+                return Err(Usage(format!(
+                    "pattern {:?} can match nothing: an earlier pattern leaves out {above:?}, and \
+                     what is below a directory that is left out is not looked at; write {above}/* \
+                     for that pattern, so that what is in the directory is left out one by one",
+                    pattern.text
+                )));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Do these patterns leave out every directory that `above` means? False also if it depends.
+fn leaves_out(patterns: &[Pattern], above: &str) -> Result<bool, Usage> {
+    let is_same = |pattern: &&Pattern| {
+        let text = pattern.text.strip_prefix('!').unwrap_or(&pattern.text);
+        text.trim_end_matches('/') == above
+    };
+    if let Some(last) = patterns.iter().rfind(is_same) {
+        return Ok(!last.text.starts_with('!'));
+    }
+    if above.contains(['*', '?', '[', '\\']) {
+        return Ok(false);
+    }
+    // What may begin anywhere is left out everywhere only by what may begin anywhere, too.
+    let is_anchored = above.starts_with('/');
+    let counts = |pattern: &&Pattern| {
+        is_anchored || pattern.text.starts_with('!') || !pattern.text.starts_with('/')
+    };
+    let filter = compile(FilterOptions {
+        patterns: patterns.iter().filter(counts).cloned().collect(),
+        ..FilterOptions::default()
+    })?;
+    Ok(filter.excludes(above.trim_start_matches('/').as_bytes()))
 }
 
 fn why_nothing(text: &str) -> Option<&'static str> {
@@ -133,6 +184,42 @@ mod tests {
         for (text, word) in cases {
             let why = refused(&[text]).unwrap_or_default();
             assert!(why.contains(word), "{text}: {why}");
+        }
+    }
+
+    #[test]
+    fn nothing_is_taken_back_below_a_directory_that_is_left_out() {
+        let reachable = |texts: &[&str]| {
+            let pattern = |text: &&str| Pattern {
+                text: text.to_string(),
+                ignore_case: false,
+            };
+            let patterns: Vec<Pattern> = texts.iter().map(pattern).collect();
+            check_reachable(&patterns).is_ok()
+        };
+        for texts in [
+            &["/home/*/Downloads", "!/home/me/Downloads/contracts"][..],
+            &["/home/*/Downloads", "!/home/*/Downloads/contracts"],
+            &["Downloads", "!/home/me/Downloads/contracts/x"],
+            &["Downloads/", "!Downloads/contracts"],
+            &["[D]ownloads", "!Downloads/contracts"],
+            &["/a", "!/a/b/c"],
+        ] {
+            assert!(!reachable(texts), "{texts:?}");
+        }
+        for texts in [
+            &["/home/*/Downloads/*", "!/home/me/Downloads/contracts"][..],
+            &[
+                "/home/*/Downloads",
+                "!/home/me/Downloads",
+                "!/home/me/Downloads/x",
+            ],
+            &["/Downloads", "!Downloads/contracts"],
+            &["*.o", "!keep.o"],
+            &["/a/*", "!/a/b"],
+            &["!/a/b", "/a"],
+        ] {
+            assert!(reachable(texts), "{texts:?}");
         }
     }
 

@@ -30,6 +30,7 @@ mod linked_inodes;
 mod live_statted;
 #[cfg(test)]
 mod memory_repository;
+mod moved;
 mod naming;
 mod parent;
 mod pass;
@@ -37,10 +38,12 @@ mod projects;
 mod queue;
 mod recount;
 mod refused_rows;
+mod replaced_sources;
 mod rows;
 mod rule;
 mod run;
 mod second_pass;
+mod source_paths;
 mod stored_segments;
 mod stream;
 mod tally;
@@ -69,6 +72,7 @@ use commit::StoredPass;
 use digest_cache::{DigestCache, NewDigests};
 use parent::Parent;
 use pass::Pass;
+use replaced_sources::SourceDirectories;
 use run::BackupRun;
 use second_pass::LookedAt;
 use std::collections::HashSet;
@@ -158,7 +162,7 @@ fn scan_and_store(
     monitor: &dyn Monitor,
 ) -> Result<Outcome> {
     let stays = scan.one_file_system;
-    let cache = DigestCache::of(run, &scan, parent)?;
+    let cache = DigestCache::of(run, sources, &scan, parent)?;
     let early = early.filter(|early| early.suits(parent, &scan.memory));
     let (cache, started) = match early {
         Some(early) => (cache.with_key(early.key()), early.finish(monitor)?),
@@ -189,12 +193,14 @@ fn store_and_commit(
     tally: &Tally<'_>,
     options: &BackupOptions,
 ) -> Result<(Outcome, NewDigests)> {
+    let directories = SourceDirectories::of(sources);
     let pass = Pass::first(run, parent, store, tally, options);
     let (stored, digests) = match started {
         StartedScan::Walk(items) => (pass.run(items, None)?, NewDigests::None),
         StartedScan::TablesUnchanged(tables) => store_unchanged(pass, *tables)?,
         StartedScan::Inodes(scan) => store_inodes(pass, *scan, sources)?,
     };
+    directories.report_replaced(tally);
     let outcome = commit::commit(run, parent, stored, store, tally, options)?;
     Ok((outcome, digests))
 }

@@ -65,8 +65,8 @@ fn open(scene: &Scene, store: RoundsStore, looks: FirstLooks) -> Arc<Repository>
     Arc::new(opened.unwrap())
 }
 
-/// The fewest rounds of a few tries; no more are made once there are as few as `enough`. With a warm
-/// cache the same was done before, by this machine.
+/// The fewest rounds of a few tries; no more are made once there are as few as `enough`. With a
+/// warm cache the same was done before, by this machine.
 fn trips(scene: &Scene, is_cold: bool, enough: u64, act: impl Fn(&Scene, RoundsStore)) -> Trips {
     let mut best: Option<Trips> = None;
     for _ in 0..TRIES {

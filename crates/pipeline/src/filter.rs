@@ -7,6 +7,7 @@
 //! takes back what an earlier one left out. What is below a directory that is left out is never
 //! looked at. Sources that were named are never left out.
 
+mod characters;
 mod marks;
 mod patterns;
 mod reach;

@@ -18,7 +18,7 @@ mod export_reader;
 mod local;
 mod qemu_disk;
 mod qemu_file;
-mod state;
+pub(crate) mod state;
 pub mod tracking;
 
 pub use bale_nbd::ImageFormat;

@@ -29,13 +29,15 @@ pub use large::{FinishedFile, LargeFile, LargeReader, ReadPiece};
 pub(crate) use ranges::{Filled, next_data, read_range};
 pub use small::{ReadBefore, SmallFile, SmallReader, SmallState, read_small};
 
+use crate::image::EntryPlace;
 use crate::problem::ScanProblem;
 use crate::scan::set_stat;
-use bale_format::entry::{Entry, EntryFlags, Kind};
+use bale_format::entry::{Entry, EntryFlags, Kind, Time};
 use bale_pipeline::memory::MemoryPlan;
 use rustix::fs::{AtFlags, Statx, StatxFlags};
 use std::io;
 use std::os::fd::BorrowedFd;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Longest write that neither a ctime, a lock nor a lease reveals. Chosen, not proven
 /// (decisions/0007).
@@ -78,6 +80,13 @@ const LOCAL: [u32; 8] = [
     0x2fc1_2fc1,
     0xca45_1a4e,
 ];
+/// Looks for a moment at which a file that somebody has open for writing stands still.
+const SETTLES_MAX: usize = 2;
+/// Age of stamps that settles a file, and how often the clock is looked at until then.
+const SETTLED_SECONDS: i64 = 2;
+const SETTLE_STEP_MILLIS: u64 = 20;
+/// Waits for that, of all files of this process together.
+const WAITS_MILLIS_MAX: u64 = 600_000;
 /// Step in which the surroundings of an unreadable place are read.
 pub(crate) const SALVAGE_BYTES: usize = 4096;
 
@@ -115,25 +124,29 @@ fn is_unchanged(entry: &Entry, stat: &Statx) -> bool {
         && u32::from(stat.stx_mode) & 0o170000 == Kind::File.mode_bits()
 }
 
-/// Waits until a write that is under way is over, if the file was written to of late. Where it may
-/// be under way still, the entry is in doubt.
+/// Waits until a write that is under way is over, if the file was written to of late. True:
+/// somebody may write to it while it is read, and the entry is in doubt.
 ///
 /// A `write(2)` stamps the ctime when it begins, so a `stat` in the middle of it looks like one
 /// after it, and on file systems whose buffered reads take no lock (ext4) what is read is torn and
 /// nothing shows it. Asking for a hole takes the lock that a write holds: whatever is written after
 /// that has a newer ctime than the `stat` before. A direct write holds no lock that a reader could
-/// wait for; but who writes has the file open.
-fn wait_for_writers(fd: BorrowedFd<'_>, entry: &mut Entry) {
+/// wait for, and a store through a map stamps nothing until the page was written back; but who
+/// writes has the file open.
+fn wait_for_writers(fd: BorrowedFd<'_>, entry: &mut Entry) -> bool {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::RealtimeCoarse);
-    if entry.ctime.seconds < now.tv_sec.saturating_sub(WRITE_SECONDS_MAX) {
-        return;
+    // What is never written back is stamped once, however long it is written to.
+    let is_stamped = !entry.flags.has(EntryFlags::RACY);
+    let is_older = |seconds: i64| entry.ctime.seconds < now.tv_sec.saturating_sub(seconds);
+    if is_stamped && is_older(WRITE_SECONDS_MAX) {
+        return false;
     }
     // Only the lock matters.
     let _ = rustix::fs::seek(fd, rustix::fs::SeekFrom::Hole(0));
-    if entry.ctime.seconds < now.tv_sec.saturating_sub(LEASE_PROBE_SECONDS_MAX) {
-        return;
+    if is_stamped && is_older(LEASE_PROBE_SECONDS_MAX) {
+        return false;
     }
-    let is_young = entry.ctime.seconds >= now.tv_sec.saturating_sub(UNSEEN_WRITE_SECONDS_MAX);
+    let is_young = !is_older(UNSEEN_WRITE_SECONDS_MAX);
     // Elsewhere a lease says what a server allows, and nothing of who writes there.
     let is_local = rustix::fs::fstatfs(fd).is_ok_and(|told| LOCAL.contains(&(told.f_type as u32)));
     let is_written = match is_local {
@@ -143,6 +156,56 @@ fn wait_for_writers(fd: BorrowedFd<'_>, entry: &mut Entry) {
     if is_written {
         entry.flags.set(EntryFlags::RACY);
     }
+    is_written
+}
+
+/// Looks for a moment from which on every change of a file shows in its stamps: written back, so
+/// that the next store through a map is stamped, and with stamps that are older than what a direct
+/// write takes that nobody knows of. False: there was none. The entry is what the file is then.
+fn settle(fd: BorrowedFd<'_>, entry: &mut Entry) -> io::Result<bool> {
+    if bale_sys::inode::is_in_memory(fd) {
+        return Ok(false);
+    }
+    for _ in 0..SETTLES_MAX {
+        if !wait_until_old(entry.mtime.max(entry.ctime)) || rustix::fs::fdatasync(fd).is_err() {
+            return Ok(false);
+        }
+        let stat = stat_of(fd)?;
+        if is_unchanged(entry, &stat) {
+            return Ok(true);
+        }
+        refresh(entry, &stat)?;
+    }
+    Ok(false)
+}
+
+/// Waits until a stamp is so old that a later change has another one, on file systems of whole
+/// seconds, too. False: it was waited for long enough.
+fn wait_until_old(stamp: Time) -> bool {
+    static WAITED_MILLIS: AtomicU64 = AtomicU64::new(0);
+    // A stamp of the future says nothing.
+    let steps = (SETTLED_SECONDS as u64 + 2) * 1000 / SETTLE_STEP_MILLIS;
+    for _ in 0..steps {
+        let now = rustix::time::clock_gettime(rustix::time::ClockId::RealtimeCoarse);
+        if now.tv_sec > stamp.seconds.saturating_add(SETTLED_SECONDS) {
+            return true;
+        }
+        if WAITED_MILLIS.fetch_add(SETTLE_STEP_MILLIS, Ordering::Relaxed) >= WAITS_MILLIS_MAX {
+            return false;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(SETTLE_STEP_MILLIS));
+    }
+    false
+}
+
+/// Does a file that is said to be empty give a byte? Not where it cannot be opened.
+pub fn has_bytes(place: &EntryPlace, entry: &Entry) -> bool {
+    let EntryPlace::Directory(directory) = place else {
+        return false;
+    };
+    let mut byte = [0];
+    let opened = directory.open_file(entry);
+    opened.is_ok_and(|file| rustix::io::read(&file, &mut byte).is_ok_and(|len| len > 0))
 }
 
 /// Makes an entry what a later `stat` says. An error if it is no regular file any more.

@@ -11,6 +11,7 @@
 //! project, generation): [`Directory::complete`] fetches these for entries that the parent snapshot
 //! does not know.
 
+mod above;
 mod choose;
 mod complete;
 mod device_copy;
@@ -30,14 +31,17 @@ pub mod live;
 mod mount_table;
 mod mounted;
 mod names;
+mod not_entered;
 mod pending;
 mod promise;
+mod renamed;
 pub mod report;
 pub mod snapshot_command;
 mod source_filesystems;
 mod sources;
 mod started;
 mod stat;
+mod statted;
 mod statx;
 mod vanished;
 mod walk;
@@ -46,11 +50,12 @@ mod worth;
 
 pub use crate::problem::ScanProblem;
 pub use crate::read::UNSEEN_WRITE_SECONDS_MAX;
+pub use above::fingerprint_above;
 pub use choose::{choose, is_of_image};
 pub use complete::{ATTRIBUTES_BYTES_MAX, complete_opened};
 pub use complete::{FLAGS_STORED, encode_xattrs};
 pub use directory::{Directory, DirectoryFd};
-pub use identity::Identity;
+pub use identity::{Identity, promises_inode_numbers};
 pub use image_part::{PartFew, PartFound, PartScan};
 pub use image_source::IN_USE_RACY_SECONDS;
 pub use image_stamp::ImageStamp;
@@ -59,7 +64,7 @@ pub use mounted::{MountedScan, Protocol, SecondLook, changed_bytes};
 pub use source_filesystems::source_filesystems;
 pub use sources::{Sources, parse_list};
 pub use started::{InodeScan, LookAgain, ScanItems, StartedScan, UnchangedTables};
-pub use vanished::ListedAgain;
+pub use vanished::{ListedAgain, Renamed};
 pub use walk::Scanner;
 
 pub use directory::replaced;
@@ -285,6 +290,10 @@ pub enum NoteKind {
     Above,
     /// Left out: the repository, cache or key that this backup works with.
     InUse,
+    /// Left out: snapshots of a repository that are mounted.
+    OwnMount,
+    /// Empty: a subvolume that the snapshot of btrfs, which is read, does not have.
+    NoSubvolume,
     /// Left out: a repository, as its tag says.
     Repository,
     /// Left out: a file larger than the filter lets in.

@@ -211,6 +211,125 @@ pub fn filesystem_uuid(fd: BorrowedFd<'_>) -> io::Result<Option<[u8; 16]>> {
     Ok((uuid != [0; 16]).then_some(uuid))
 }
 
+/// File systems that keep all in memory (magic.h: tmpfs, ramfs, hugetlbfs): nothing is written
+/// back, so stores through a map are stamped once.
+const IN_MEMORY: [u32; 3] = [0x0102_1994, 0x8584_58f6, 0x9584_58f6];
+
+/// Whether a file is kept in memory alone.
+pub fn is_in_memory(fd: BorrowedFd<'_>) -> bool {
+    // Magic numbers have 32 bits, whatever type the kernel gives them in.
+    rustix::fs::fstatfs(fd).is_ok_and(|told| IN_MEMORY.contains(&(told.f_type as u32)))
+}
+
+/// `struct fscrypt_get_policy_ex_arg` of linux/fscrypt.h: the size of the policy, and the policy.
+#[repr(C)]
+struct EncryptionPolicy {
+    size: u64,
+    policy: [u8; 24],
+}
+
+/// `struct fscrypt_get_key_status_arg` of linux/fscrypt.h.
+#[repr(C)]
+struct KeyStatus {
+    key_type: u32,
+    reserved: u32,
+    identifier: [u8; 32],
+    reserved_too: [u32; 6],
+    status: u32,
+    flags: u32,
+    users: u32,
+    rest: [u32; 13],
+}
+
+/// `FS_IOC_GET_ENCRYPTION_POLICY_EX`: `_IOWR('f', 22, __u8[9])`.
+const ENCRYPTION_POLICY: u32 = 0xc009_6616;
+/// `FS_IOC_GET_ENCRYPTION_KEY_STATUS`: `_IOWR('f', 26, struct fscrypt_get_key_status_arg)`.
+const ENCRYPTION_KEY_STATUS: u32 = 0xc080_661a;
+/// `FSCRYPT_POLICY_V2`, `FSCRYPT_KEY_SPEC_TYPE_IDENTIFIER`, `FSCRYPT_KEY_STATUS_PRESENT`.
+const POLICY_VERSION_2: u8 = 2;
+const KEY_BY_IDENTIFIER: u32 = 2;
+const KEY_PRESENT: u32 = 2;
+
+/// Whether the key of an encrypted directory is not there, so that its names are not what they are
+/// with it. `None`: it is not encrypted, or in a way whose keys nobody tells of.
+pub fn is_locked(directory: BorrowedFd<'_>) -> io::Result<Option<bool>> {
+    let mut policy = EncryptionPolicy {
+        size: 24,
+        policy: [0; 24],
+    };
+    // SAFETY: `policy` has the room that it states, and lives across the call.
+    check(unsafe { libc::ioctl(directory.as_raw_fd(), ENCRYPTION_POLICY as _, &mut policy) })?;
+    if policy.policy[0] != POLICY_VERSION_2 {
+        return Ok(None);
+    }
+    let mut status = KeyStatus {
+        key_type: KEY_BY_IDENTIFIER,
+        reserved: 0,
+        identifier: [0; 32],
+        reserved_too: [0; 6],
+        status: 0,
+        flags: 0,
+        users: 0,
+        rest: [0; 13],
+    };
+    // Behind version, two modes, flags, and four bytes that are reserved.
+    status.identifier[..16].copy_from_slice(&policy.policy[8..24]);
+    // SAFETY: `status` is the structure the ioctl fills and lives across the call.
+    check(unsafe {
+        libc::ioctl(
+            directory.as_raw_fd(),
+            ENCRYPTION_KEY_STATUS as _,
+            &mut status,
+        )
+    })?;
+    Ok(Some(status.status != KEY_PRESENT))
+}
+
+/// `struct btrfs_ioctl_get_subvol_info_args` of linux/btrfs.h.
+#[repr(C)]
+struct BtrfsSubvolume {
+    tree: u64,
+    name: [u8; 256],
+    parent: u64,
+    directory: u64,
+    generation: u64,
+    flags: u64,
+    uuid: [u8; 16],
+    parent_uuid: [u8; 16],
+    received_uuid: [u8; 16],
+    transactions: [u64; 4],
+    times: [[u64; 2]; 4],
+    reserved: [u64; 8],
+}
+
+/// `BTRFS_IOC_GET_SUBVOL_INFO`: `_IOR(0x94, 60, struct btrfs_ioctl_get_subvol_info_args)`.
+const BTRFS_SUBVOLUME: u32 = 0x8000_0000 | (size_of::<BtrfsSubvolume>() as u32) << 16 | 0x943c;
+/// `BTRFS_ROOT_SUBVOL_RDONLY`.
+const BTRFS_READ_ONLY: u64 = 1;
+
+/// UUID of the subvolume of btrfs that a read-only snapshot, which this is in, was taken of.
+/// `None`: it is in something else.
+pub fn snapshot_origin(fd: BorrowedFd<'_>) -> io::Result<Option<[u8; 16]>> {
+    let mut value = BtrfsSubvolume {
+        tree: 0,
+        name: [0; 256],
+        parent: 0,
+        directory: 0,
+        generation: 0,
+        flags: 0,
+        uuid: [0; 16],
+        parent_uuid: [0; 16],
+        received_uuid: [0; 16],
+        transactions: [0; 4],
+        times: [[0; 2]; 4],
+        reserved: [0; 8],
+    };
+    // SAFETY: `value` is the structure the ioctl fills and lives across the call.
+    check(unsafe { libc::ioctl(fd.as_raw_fd(), BTRFS_SUBVOLUME as _, &mut value) })?;
+    let is_snapshot = value.flags & BTRFS_READ_ONLY != 0 && value.parent_uuid != [0; 16];
+    Ok(is_snapshot.then_some(value.parent_uuid))
+}
+
 fn any_uuid(fd: BorrowedFd<'_>) -> io::Result<[u8; 16]> {
     let mut value = FsUuid {
         len: 0,

@@ -12,6 +12,7 @@ pub mod extents;
 pub mod freeze;
 pub mod handle;
 pub mod inode;
+pub mod kernel;
 pub mod lanes;
 pub mod lease;
 pub mod mapped;

@@ -8,7 +8,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 /// How long somebody else may hold a block device before it counts as used: whoever looks for a
@@ -110,13 +110,38 @@ pub fn open_for_reading(
         | OFlags::NOCTTY
         | OFlags::CLOEXEC
         | extra;
+    let mut waited = Duration::ZERO;
     loop {
-        match openat(directory, name, flags | OFlags::NOATIME, Mode::empty()) {
+        let opened = match openat(directory, name, flags | OFlags::NOATIME, Mode::empty()) {
+            Err(Errno::PERM) => openat(directory, name, flags, Mode::empty()),
+            opened => opened,
+        };
+        match opened {
             Err(Errno::INTR) => {}
-            Err(Errno::PERM) => return Ok(openat(directory, name, flags, Mode::empty())?),
-            result => return Ok(result?),
+            // Somebody has a lease on it, whom this call has asked to give it back.
+            Err(Errno::AGAIN) if wait_for_lease(&mut waited) => {}
+            opened => return Ok(opened?),
         }
     }
+}
+
+/// Longest wait for a lease: the kernel takes it away after 45 seconds (fs.lease-break-time).
+const LEASE_WAIT_MAX: Duration = Duration::from_secs(46);
+/// All waits of this process together.
+const LEASE_WAITS_MAX: Duration = Duration::from_secs(600);
+
+static LEASE_WAITS_MILLIS: AtomicU64 = AtomicU64::new(0);
+
+/// False: it was waited for long enough.
+fn wait_for_lease(waited: &mut Duration) -> bool {
+    let pause = (*waited / 4).clamp(Duration::from_millis(2), Duration::from_millis(500));
+    let millis = LEASE_WAITS_MILLIS.fetch_add(pause.as_millis() as u64, Ordering::Relaxed);
+    if *waited >= LEASE_WAIT_MAX || u128::from(millis) >= LEASE_WAITS_MAX.as_millis() {
+        return false;
+    }
+    std::thread::sleep(pause);
+    *waited += pause;
+    true
 }
 
 #[cfg(test)]

@@ -4,7 +4,8 @@
 //!     line 127.0.0.1:9000 127.0.0.1:8000 50 100
 //!     line 127.0.0.1:9000 exec:/usr/lib/openssh/sftp-server 50 100
 //!
-//! With `exec:` each connection gets a process of that program, which is the server on its stdin and stdout.
+//! With `exec:` each connection gets a process of that program, which is the server on its stdin
+//! and stdout.
 //!
 //! All connections share the rate, each direction has its own. For measuring (docs/PERF.md), where
 //! no kernel with netem is to be had. Ends with a signal.

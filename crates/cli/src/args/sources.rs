@@ -1,6 +1,7 @@
 //! Options of what looks at files: `backup` and `scan`.
 
 use super::cold::DAYS_MAX;
+use super::excludes::Excludes;
 use super::snapshots::tags;
 use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, ValueEnum, ValueHint};
@@ -36,17 +37,9 @@ pub enum DiskFormat {
 /// What to look at, and how: the options of everything that scans.
 #[derive(Clone, Debug, Args)]
 pub struct Look {
-    /// Leave out what matches: a name (*.o) or a/b anywhere, /home/*/x the whole path; * and ? stay
-    /// within a name, ** is any number of directories, ! in front takes back what an earlier
-    /// pattern left out
-    #[arg(short, long, value_name = "PATTERN")]
-    pub exclude: Vec<String>,
-    /// The same without regard to case
-    #[arg(long, value_name = "PATTERN")]
-    pub iexclude: Vec<String>,
-    /// Read patterns from a file, one a line; # starts a comment
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
-    pub exclude_file: Vec<PathBuf>,
+    /// Patterns that leave out.
+    #[command(flatten)]
+    pub excludes: Excludes,
     /// Leave out the content of directories that hold FILE (FILE:TEXT: and it begins with TEXT)
     #[arg(long, value_name = "FILE[:TEXT]")]
     pub exclude_if_present: Vec<String>,

@@ -261,10 +261,7 @@ pub fn answer_interruptions(global: &Global, options: &Backup) -> Result<()> {
 
 /// Of a link only the link is stored, which may not be what was meant.
 fn note_links(global: &Global, sources: &Sources, console: &Console) {
-    let links = sources.links_to_directories();
-    // A backup of nothing else is a mistake, and one that nobody sees is made every night.
-    let is_all = links.len() == sources.paths().len();
-    for (link, place) in links {
+    for (link, place) in sources.links_to_directories() {
         let text = format!(
             "{} is a link to a directory, and only the link is backed up: write {}/ or {} for what \
              is in it",
@@ -272,7 +269,8 @@ fn note_links(global: &Global, sources: &Sources, console: &Console) {
             link.display(),
             place.display()
         );
-        match is_all && global.quiet && !global.json {
+        // A mistake that nobody sees is made every night.
+        match global.quiet && !global.json {
             true => report!("bale: {}", output::escape(text.as_bytes())),
             false => console.note(&text),
         }

@@ -1,7 +1,7 @@
 //! What a backup left out, in the words of its snapshot's record, and back: a restore that deletes
 //! must not take what the backup did not look at for something that was not there.
 
-use crate::args::Look;
+use crate::args::{Exclude, Look};
 use crate::sizes;
 use anyhow::Result;
 use bale_pipeline::filter::{Filter, FilterOptions, Mark, Pattern};
@@ -22,16 +22,21 @@ const OTHER_FILE_SYSTEMS: &str = "other-file-systems";
 /// out.
 pub fn record(options: &Look) -> Result<Vec<String>> {
     let mut given = Vec::new();
-    for file in &options.exclude_file {
-        let patterns = super::look::exclude_file(file)?;
-        match patterns.len() <= FILE_PATTERNS_RECORDED_MAX {
-            true => given.extend(patterns.into_iter().map(|pattern| pattern.text)),
-            false => given.push(format!("{FILE}{}", file.display())),
+    for exclude in &options.excludes.given {
+        match exclude {
+            Exclude::Pattern(text) => given.push(text.clone()),
+            Exclude::IgnoringCase(text) => given.push(format!("{IGNORING_CASE}{text}")),
+            Exclude::File(file) => {
+                let patterns = super::look::exclude_file(file)?;
+                if patterns.len() <= FILE_PATTERNS_RECORDED_MAX {
+                    given.extend(patterns.into_iter().map(|pattern| pattern.text));
+                } else {
+                    given.push(format!("{FILE}{}", file.display()));
+                }
+            }
         }
     }
     let prefixed = |prefix: &'static str| move |text: &String| format!("{prefix}{text}");
-    given.extend(options.exclude.iter().cloned());
-    given.extend(options.iexclude.iter().map(prefixed(IGNORING_CASE)));
     given.extend(options.exclude_if_present.iter().map(prefixed(MARK)));
     given.extend(options.exclude_caches.then(|| CACHES.to_owned()));
     given.extend(options.exclude_larger_than.iter().map(prefixed(LARGER)));

@@ -1,6 +1,6 @@
 //! Options of everything that scans, resolved: what to leave out, and how to look.
 
-use crate::args::{Look, Scan};
+use crate::args::{Exclude, Excludes, Look, Scan};
 use crate::exit::Usage;
 use crate::named_paths::NamedPath;
 use crate::sizes;
@@ -65,18 +65,28 @@ pub fn exclude_file(path: &Path) -> Result<Vec<Pattern>> {
     Ok(parse_exclude_file(&text, false))
 }
 
-fn filter_options(options: &Look) -> Result<FilterOptions> {
+/// All patterns that leave out, in the order in which they decide; those that can match nothing are
+/// refused.
+pub fn patterns(excludes: &Excludes) -> Result<Vec<Pattern>> {
     let pattern = |text: &String, ignore_case| Pattern {
         text: text.clone(),
         ignore_case,
     };
     let mut patterns: Vec<Pattern> = Vec::new();
-    for file in &options.exclude_file {
-        patterns.extend(exclude_file(file)?);
+    for exclude in &excludes.given {
+        match exclude {
+            Exclude::Pattern(text) => patterns.push(pattern(text, false)),
+            Exclude::IgnoringCase(text) => patterns.push(pattern(text, true)),
+            Exclude::File(path) => patterns.extend(exclude_file(path)?),
+        }
     }
-    patterns.extend(options.exclude.iter().map(|text| pattern(text, false)));
-    patterns.extend(options.iexclude.iter().map(|text| pattern(text, true)));
     crate::patterns::check(&patterns)?;
+    crate::patterns::check_reachable(&patterns)?;
+    Ok(patterns)
+}
+
+fn filter_options(options: &Look) -> Result<FilterOptions> {
+    let patterns = patterns(&options.excludes)?;
     let mut marks: Vec<Mark> = Vec::new();
     for text in &options.exclude_if_present {
         marks.push(

@@ -19,7 +19,7 @@ use serde_json::json;
 
 /// Prints what became of each snapshot, and what is to be done until the bytes are gone.
 pub fn run(global: &Global, options: &Rewrite) -> Result<i32> {
-    let patterns = patterns(options)?;
+    let patterns = look::patterns(&options.excludes)?;
     let engine_options = RewriteOptions {
         patterns: patterns.iter().map(recorded).collect(),
         filter: crate::patterns::compile(FilterOptions {
@@ -50,21 +50,6 @@ pub fn run(global: &Global, options: &Rewrite) -> Result<i32> {
         true => exit::INCOMPLETE,
         false => exit::COMPLETE,
     })
-}
-
-fn patterns(options: &Rewrite) -> Result<Vec<Pattern>> {
-    let pattern = |text: &String, ignore_case| Pattern {
-        text: text.clone(),
-        ignore_case,
-    };
-    let mut patterns = Vec::new();
-    for file in &options.exclude_file {
-        patterns.extend(look::exclude_file(file)?);
-    }
-    patterns.extend(options.exclude.iter().map(|text| pattern(text, false)));
-    patterns.extend(options.iexclude.iter().map(|text| pattern(text, true)));
-    crate::patterns::check(&patterns)?;
-    Ok(patterns)
 }
 
 /// In the record of a snapshot.

@@ -1,5 +1,5 @@
-//! `bale copy` as its users meet it, with two repositories of their own passwords; and `bale mirror`,
-//! which keeps one in two places.
+//! `bale copy` as its users meet it, with two repositories of their own passwords; and `bale
+//! mirror`, which keeps one in two places.
 
 use crate::bench::{Bench, Ran, skipped};
 use std::path::Path;

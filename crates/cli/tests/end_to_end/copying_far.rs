@@ -1,5 +1,6 @@
-//! `bale copy` and `bale mirror` between stores of different kinds: directories, our own server, SFTP,
-//! a hot store beside a cold one; with sizes of packs and keys of their own, and servers that die.
+//! `bale copy` and `bale mirror` between stores of different kinds: directories, our own server,
+//! SFTP, a hot store beside a cold one; with sizes of packs and keys of their own, and servers that
+//! die.
 
 use crate::bench::{Bench, Ran};
 use crate::serving::{Server, start};

@@ -12,8 +12,9 @@ const FUNCTIONS: &str = r#"
     # A device that was given back may be somebody else's by then.
     # It is given back once the server of a mount, which ends after `umount`, has closed it.
     release() {
+        local device=$l n
         losetup -d $l; l=
-        for n in $(seq 300); do [ -z "$(losetup -j disk.raw)" ] && break; sleep 0.1; done
+        for n in $(seq 300); do losetup $device 2>/dev/null | grep -q disk.raw || break; sleep 0.1; done
     }
     detach() { umount at to 2>/dev/null || true; losetup -d $l $k 2>/dev/null || true; }
     l=; k=; mib=240; type=type=EBD0A0A2-B9E5-4433-87C0-68B6B72699C7

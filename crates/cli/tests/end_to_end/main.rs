@@ -94,5 +94,6 @@ mod trouble;
 mod unfinished_images;
 mod unmounted;
 mod unread_index;
+mod walking;
 mod weeks;
 mod words;

@@ -1,5 +1,5 @@
-//! From `mount` to its end: which snapshots are shown, who may look, what goes wrong underneath, and
-//! how it is unmounted.
+//! From `mount` to its end: which snapshots are shown, who may look, what goes wrong underneath,
+//! and how it is unmounted.
 
 use crate::bench::{Bench, is_root};
 use crate::mounted::{MountedBench, can_mount};

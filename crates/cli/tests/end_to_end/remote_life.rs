@@ -1,4 +1,5 @@
-//! The life of a repository that is no directory, whatever its store: every command that a week has.
+//! The life of a repository that is no directory, whatever its store: every command that a week
+//! has.
 
 use crate::bench::{Bench, Ran};
 

@@ -85,8 +85,8 @@ fn segments(served: &Path) -> BTreeSet<String> {
     files.map(|file| relative(&file.unwrap().path())).collect()
 }
 
-/// From `init` to the last byte of one file; `served` is where the segments are, and `second` a place
-/// for a mirror.
+/// From `init` to the last byte of one file; `served` is where the segments are, and `second` a
+/// place for a mirror.
 fn lives(far: &Far<'_>, served: &Path, second: Option<&str>) {
     let bench = far.bench;
     far.ok(&["init", "--segments", "64M", "--new-key-file", "key"]);

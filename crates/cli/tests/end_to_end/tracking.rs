@@ -180,8 +180,8 @@ fn file_systems_in_use_come_back_block_by_block_from_what_was_read_of_them() {
             if round == 1 {
                 disk.sh("fstrim at");
             }
-            // Frozen, so that there is something to compare with, all of it. What is in memory alone of a
-            // device that nobody froze is written back by the backup itself.
+            // Frozen, so that there is something to compare with, all of it. What is in memory
+            // alone of a device that nobody froze is written back by the backup itself.
             disk.sh("fsfreeze -f at");
             let ran = disk.bench.run(&[
                 "backup",

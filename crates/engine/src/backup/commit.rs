@@ -201,7 +201,7 @@ fn counted(run: &BackupRun, store: &ChunkWriter, tally: &Tally<'_>) -> Snapshot 
         withheld_more,
         time: run.time.unwrap_or(run.draft.time),
         finished: run.repository.clock().time(),
-        filesystems: tally.filesystems(),
+        filesystems: tally.filesystems_in_use(),
         totals: tally.totals(),
         counts: tally.counts(store.written()),
         transfers: store.transfers(),

@@ -5,27 +5,29 @@
 //! the barrier of the run that made it), it has no trouble flag, and its content is still in the
 //! repository (`rule`).
 
+mod content;
+mod trouble;
+
 use super::amendments::Amendments;
 use super::live_statted::LiveStatted;
+use super::moved::Moved;
 use super::parent::Parent;
 use super::queue::{Gone, ItemSender, PackingItem};
 use super::rule;
 use super::tally::Tally;
-use bale_format::pieces::{Piece, PieceStep, PieceWalk};
 use bale_format::snapshot::Filesystem;
-use bale_format::{
-    ChunkId, ChunkKind, Content, Entry, EntryFlags, Key, Kind, RowView, XattrsColumn,
-};
+use bale_format::{ChunkId, Content, Entry, EntryFlags, Key, Kind, RowView};
 use bale_pipeline::memory::MemoryPlan;
 use bale_repository::catalog::{CatalogError, KeyRange, ParentCursor, ParentRow};
 use bale_repository::error::{Error, Result};
 use bale_repository::pack::ChunkWriter;
 use bale_source::image::EntryPlace;
 use bale_source::read::{FirstNames, SMALL_BYTES_MAX, SmallReader};
+use bale_source::scan::handle::FileHandles;
 use bale_source::scan::inode::UnchangedChildren;
-use bale_source::scan::{Batch, ListedAgain, ScanItem, ScanProblem};
+use bale_source::scan::{Batch, ListedAgain, NoteKind, ScanItem, promises_inode_numbers};
 use bytes::Bytes;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
 
 /// What the scan found besides rows.
@@ -55,6 +57,10 @@ pub(super) struct Comparer<'a> {
     tally: &'a Tally<'a>,
     /// Position in the snapshot's list by position in the scan's.
     filesystems: Vec<u32>,
+    /// Positions in the snapshot's list of those whose inode numbers promise nothing.
+    ambiguous: HashSet<u32>,
+    /// Of those whose files may hold bytes though their size is 0: a program makes them.
+    dubious_sizes: HashSet<u32>,
     scanned: Scanned,
     /// Record inodes that were stat'ed live.
     records_live_stats: bool,
@@ -65,6 +71,12 @@ pub(super) struct Comparer<'a> {
     /// Of files that are read, or reused.
     first_names: FirstNames,
     listed_again: ListedAgain,
+    /// Of a second pass over a mounted file system.
+    moved: Option<Moved<'a>>,
+    /// The parent was made with the same excludes.
+    excludes_as_before: bool,
+    /// Directories of the batch to come that are not entered, and why.
+    not_entered: HashMap<Vec<u8>, NoteKind>,
 }
 
 impl<'a> Comparer<'a> {
@@ -82,13 +94,35 @@ impl<'a> Comparer<'a> {
             reader,
             tally,
             filesystems: Vec::new(),
+            ambiguous: HashSet::new(),
+            dubious_sizes: HashSet::new(),
             scanned: Scanned::new(directory, &memory),
             records_live_stats: false,
             last_chunk: None,
             unchanged: Default::default(),
             first_names: FirstNames::within(&memory),
             listed_again: ListedAgain::default(),
+            moved: None,
+            excludes_as_before: false,
+            not_entered: HashMap::new(),
         })
+    }
+
+    /// What the first pass had and this one does not meet is looked for by its inode.
+    pub(super) fn looking_for_moved(self, handles: Option<&'a FileHandles>) -> Comparer<'a> {
+        Comparer {
+            moved: handles.map(Moved::new),
+            ..self
+        }
+    }
+
+    /// With the patterns and marks of this run.
+    pub(super) fn excluding(self, excludes: &[String]) -> Comparer<'a> {
+        Comparer {
+            // Marks that leave out are recorded among them.
+            excludes_as_before: !excludes.is_empty() && self.parent.excludes == excludes,
+            ..self
+        }
     }
 
     /// Records inodes that were stat'ed live.
@@ -134,10 +168,22 @@ impl<'a> Comparer<'a> {
                 }
                 ScanItem::Amend { key, flags } => self.amend(key, flags)?,
                 ScanItem::Problem(problem) => self.tally.problem(&problem),
-                ScanItem::Note(note) => self.tally.scan_note(&note),
+                ScanItem::Note(note) => {
+                    self.tally.scan_note(&note);
+                    if note.has_row {
+                        self.not_entered.insert(note.path, note.kind);
+                    }
+                }
             }
         }
-        cursor.finish(|row| items.send(gone(&row)).map_err(Stop::from))?;
+        cursor.finish(|row| {
+            if let Some(moved) = &mut self.moved {
+                moved.gone(&row);
+            }
+            items.send(gone(&row)).map_err(Stop::from)
+        })?;
+        self.name_moved()?;
+        self.tally.met_all();
         Ok(items.flush()?)
     }
 
@@ -150,7 +196,19 @@ impl<'a> Comparer<'a> {
         let Batch { places, entries } = batch;
         for (at, mut entry) in entries.into_iter().enumerate() {
             entry.filesystem = self.filesystem_of(entry.filesystem);
-            let old = find_old(cursor, &entry.parent, &entry.name, items)?;
+            let old = find_old(cursor, &entry.parent, &entry.name, items, &mut self.moved)?;
+            if let Some(moved) = &mut self.moved {
+                let before = old.map(|old| old.view().inode);
+                if before != Some(entry.inode) {
+                    old.iter().for_each(|old| moved.gone(&old.entry()));
+                    moved.added(&entry);
+                }
+            }
+            if entry.flags.has(EntryFlags::NOT_CROSSED)
+                && let Some(old) = old
+            {
+                self.report_left_out(&entry, &old.view());
+            }
             if let Some(old) = old {
                 let view = old.view();
                 if self.is_unchanged(&entry, old, &view) {
@@ -163,6 +221,7 @@ impl<'a> Comparer<'a> {
             }
             self.change(places.of(at), entry, old, items)?;
         }
+        self.not_entered.clear();
         Ok(())
     }
 
@@ -178,7 +237,8 @@ impl<'a> Comparer<'a> {
     ) -> std::result::Result<(), Stop> {
         let filesystem = self.filesystem_of(unchanged.filesystem());
         for (name, inode) in unchanged.children() {
-            let old = find_old(cursor, unchanged.path(), name, items)?;
+            let old = find_old(cursor, unchanged.path(), name, items, &mut self.moved)?;
+            let before = old.map(|old| old.view().inode);
             if let Some(old) = old {
                 let view = old.view();
                 let is_it = rule::is_of_inode(&view, inode, filesystem);
@@ -190,6 +250,12 @@ impl<'a> Comparer<'a> {
             match unchanged.stat_from_device(name, inode) {
                 Ok(Some((mut entry, place))) => {
                     entry.filesystem = filesystem;
+                    if let Some(moved) = &mut self.moved
+                        && before != Some(entry.inode)
+                    {
+                        old.iter().for_each(|old| moved.gone(&old.entry()));
+                        moved.added(&entry);
+                    }
                     self.change(place, entry, old, items)?;
                     continue;
                 }
@@ -227,59 +293,6 @@ impl<'a> Comparer<'a> {
         has_no_trouble && self.parent.is_not_racy(row, view) && self.content_is_there(view)
     }
 
-    /// Is what the row points at in the repository, and not to be stored afresh?
-    fn content_is_there(&mut self, row: &RowView) -> bool {
-        if let Some(id) = XattrsColumn::chunk_of(row.xattrs)
-            && !self.store.rely_on(&id)
-        {
-            return false;
-        }
-        match row.content {
-            Content::None => true,
-            // No scan finds an image: this is another thing of that name.
-            Content::Image => false,
-            Content::Bundled { chunk, .. } => self.chunk_is_there(chunk),
-            Content::Pieces { list } => {
-                self.store.rely_on(&list)
-                    && (!self.parent.thorough || self.pieces_are_there(list, row.size))
-            }
-        }
-    }
-
-    /// Neighbouring rows mostly share a chunk: one look-up for all of them.
-    fn chunk_is_there(&mut self, chunk: ChunkId) -> bool {
-        if let Some((last, there)) = self.last_chunk
-            && last == chunk
-        {
-            return there;
-        }
-        let there = !self.parent.thin.contains(&chunk) && self.store.rely_on(&chunk);
-        self.last_chunk = Some((chunk, there));
-        there
-    }
-
-    fn pieces_are_there(&self, list: ChunkId, size: u64) -> bool {
-        let mut walk = PieceWalk::new(list, size);
-        loop {
-            match walk.step() {
-                PieceStep::End => return true,
-                PieceStep::Fetch(id) => {
-                    let list = self.store.repository().read_chunk(&id, ChunkKind::Pieces);
-                    if !self.store.rely_on(&id)
-                        || !list.is_ok_and(|plain| walk.supply(&plain).is_ok())
-                    {
-                        return false;
-                    }
-                }
-                PieceStep::Piece {
-                    piece: Piece::Data { chunk, .. },
-                    ..
-                } if !self.store.rely_on(&chunk) => return false,
-                PieceStep::Piece { .. } => {}
-            }
-        }
-    }
-
     fn reuse(
         &mut self,
         old: ParentRow,
@@ -288,7 +301,8 @@ impl<'a> Comparer<'a> {
     ) -> std::result::Result<(), Stop> {
         self.uses(row);
         let is_hard_link = row.is_hard_link();
-        if !is_hard_link || matches!(row.content, Content::None) {
+        let shares = is_hard_link && !self.ambiguous.contains(&row.filesystem);
+        if !shares || matches!(row.content, Content::None) {
             self.tally.unchanged(row.kind, row.size, is_hard_link);
             return Ok(());
         }
@@ -306,13 +320,14 @@ impl<'a> Comparer<'a> {
         items: &mut ItemSender,
     ) -> std::result::Result<(), Stop> {
         self.uses(row);
-        if row.is_hard_link() {
+        let shares = row.is_hard_link() && !self.ambiguous.contains(&row.filesystem);
+        if shares {
             self.first_names.is_first(row.filesystem, row.inode);
         }
         let old = Box::new(old.entry());
         let mut entry = old.clone();
         entry.atime = new.atime;
-        Ok(items.send(PackingItem::Accessed { entry, old })?)
+        Ok(items.send(PackingItem::Accessed { entry, old, shares })?)
     }
 
     /// Counts what is used of the chunk that a row points at.
@@ -359,12 +374,15 @@ impl<'a> Comparer<'a> {
                 }
                 return Ok(());
             }
+            self.report_bytes_of_empty(&place, &mut entry);
             let entry = Box::new(entry);
             return Ok(items.send(PackingItem::Row { entry, old })?);
         }
-        // The first name of an inode is read like any file.
-        let is_further =
-            entry.nlink > 1 && !self.first_names.is_first(entry.filesystem, entry.inode);
+        // The first name of an inode is read like any file, and so are all where equal numbers do
+        // not make one inode.
+        let is_further = entry.nlink > 1
+            && !self.ambiguous.contains(&entry.filesystem)
+            && !self.first_names.is_first(entry.filesystem, entry.inode);
         let item = if is_further {
             PackingItem::Linked {
                 place,
@@ -398,37 +416,21 @@ impl<'a> Comparer<'a> {
     }
 
     fn add_filesystem(&mut self, found: Filesystem) {
+        let is_ambiguous = !promises_inode_numbers(&found.kind);
+        let is_of_program = found.kind.starts_with("fuse") || found.kind == "9p";
         let position = self.tally.filesystem(found, &self.filesystems);
         self.filesystems.push(position);
+        if is_ambiguous {
+            self.ambiguous.insert(position);
+        }
+        if is_of_program {
+            self.dubious_sizes.insert(position);
+        }
     }
 
     fn amend(&mut self, key: Key, flags: EntryFlags) -> std::result::Result<(), Stop> {
         let added = self.scanned.amendments.add(&key, flags);
         added.map_err(Stop::Failed)
-    }
-
-    /// Tells of an entry that could not be completed. True: it is gone, and has no row. A directory
-    /// keeps its row: what was in it may come later.
-    fn is_gone_or_reported(
-        &mut self,
-        place: &EntryPlace,
-        entry: &Entry,
-        problem: ScanProblem,
-    ) -> bool {
-        let told = match problem.error.kind() {
-            std::io::ErrorKind::NotFound => self.listed_again.check_gone(place, entry),
-            _ => Err(problem),
-        };
-        match told {
-            Ok(()) => {
-                self.tally.vanished(&entry.path());
-                entry.kind != Kind::Directory
-            }
-            Err(problem) => {
-                self.tally.problem(&problem);
-                false
-            }
-        }
     }
 }
 
@@ -457,8 +459,12 @@ fn find_old<'c>(
     parent: &Bytes,
     name: &[u8],
     items: &mut ItemSender,
+    moved: &mut Option<Moved<'_>>,
 ) -> std::result::Result<Option<ParentRow<'c>>, Stop> {
     cursor.advance_to(parent, name, |row| {
+        if let Some(moved) = moved {
+            moved.gone(&row);
+        }
         items.send(gone(&row)).map_err(Stop::from)
     })
 }

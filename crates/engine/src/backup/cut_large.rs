@@ -69,6 +69,8 @@ impl<'a> LargeStore<'a> {
         let start = || LargeReader::within(self.blocks_ahead);
         let reader = self.reader.get_or_insert_with(start);
         let mut attempt = 0;
+        // What the attempt before gave of a file whose stamps prove nothing.
+        let mut given_before = None;
         loop {
             let mut file = match reader.open(place, entry.clone()) {
                 Ok(file) => file,
@@ -100,13 +102,23 @@ impl<'a> LargeStore<'a> {
             }
             let finished = file.finish();
             attempt += 1;
-            if finished.changed && attempt <= READ_RETRIES_MAX && entry.size <= RETRY_BYTES_MAX {
+            let may_try_again = attempt <= READ_RETRIES_MAX && entry.size <= RETRY_BYTES_MAX;
+            if finished.changed && may_try_again {
+                given_before = None;
                 continue;
             }
-            let mut entry = finished.entry;
+            let mut stored = finished.entry;
+            let list = pieces.finish(&mut stored)?;
+            if finished.unproven && !finished.changed && given_before != Some(list) {
+                if may_try_again {
+                    given_before = Some(list);
+                    continue;
+                }
+                stored.flags.set(EntryFlags::CHANGED);
+            }
+            let entry = stored;
             let problems = finished.problems.iter();
             problems.for_each(|problem| self.tally.reading_problem(problem, entry.flags));
-            let list = pieces.finish(&mut entry)?;
             return Ok(Some(StoredFile { entry, list }));
         }
     }

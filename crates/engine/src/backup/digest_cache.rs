@@ -20,10 +20,11 @@ use bale_format::{ObjectId, Time};
 use bale_pipeline::private_dir;
 use bale_repository::error::{Error, Result};
 use bale_repository::repository::Repository;
+use bale_source::scan::fingerprint_above;
 use bale_source::scan::inode::{
     AllInodesDigest, DigestFile, DigestKey, Digests, IsReplaced, Sealer, TablesState,
 };
-use bale_source::scan::{OpenParentDigests, ScanOptions, TablesUnchanged};
+use bale_source::scan::{OpenParentDigests, ScanOptions, Sources, TablesUnchanged};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -44,7 +45,8 @@ pub(super) fn has_digests(cache: &Path) -> bool {
 pub(super) struct DigestCache {
     file: DigestFile,
     inode_key: DigestKey,
-    /// Filter and scope of the scan; the digest of the tables holds only for the same.
+    /// Filter and scope of the scan, and the directories that lead to it; the digest of the tables
+    /// holds only for the same.
     scan_options: Vec<u8>,
 }
 
@@ -65,13 +67,23 @@ pub(super) enum NewDigests {
 
 impl DigestCache {
     /// With the key that the digests of the parent have.
-    pub(super) fn of(run: &BackupRun, scan: &ScanOptions, parent: &Parent) -> Result<DigestCache> {
+    pub(super) fn of(
+        run: &BackupRun,
+        sources: &Sources,
+        scan: &ScanOptions,
+        parent: &Parent,
+    ) -> Result<DigestCache> {
         let repository = run.repository.clone();
         let mut scan_options = scan.filter.fingerprint().to_vec();
         scan_options.push(u8::from(scan.one_file_system));
         scan_options.extend_from_slice(&scan.left_out.fingerprint());
         // An earlier version did not name what it left out for its size.
         scan_options.push(u8::from(scan.filter.limits_size()));
+        // Nothing equals what cannot be said.
+        match fingerprint_above(sources) {
+            Some(above) => scan_options.extend_from_slice(&above),
+            None => scan_options.extend_from_slice(&run.id),
+        }
         DigestCache::named(run.name_in_cache(), repository, scan_options, parent)
     }
 

@@ -7,7 +7,7 @@
 //!
 //! The names of one inode may lie a whole tree apart, and a link farm has tens of millions of
 //! inodes. What was read is a record in a log, and each inode has the number of its record; of both
-//! the parts used last are in memory, and the rest in files without names, 68 bytes for each inode.
+//! the parts used last are in memory, and the rest in files without names, 80 bytes for each inode.
 //! Memory is the same however many there are. No byte depends on it: what cannot be written, or
 //! does not read back as it was written, is read from the source again.
 
@@ -33,6 +33,9 @@ pub(super) struct LinkKey {
     pub(super) ctime: (i64, u32),
     /// Bytes.
     pub(super) size: u64,
+    /// Hash of what else all names of an inode have in common: time of the last change of content,
+    /// mode, owners, number of names.
+    pub(super) stat: u64,
 }
 
 impl LinkKey {
@@ -42,8 +45,21 @@ impl LinkKey {
             inode: entry.inode,
             ctime: entry.ctime.into(),
             size: entry.size,
+            stat: hash_of_stat(entry),
         }
     }
+}
+
+fn hash_of_stat(entry: &Entry) -> u64 {
+    let mut hasher = blake3::Hasher::new();
+    hasher.update(&entry.mtime.seconds.to_le_bytes());
+    hasher.update(&entry.mtime.nanos.to_le_bytes());
+    for number in [entry.mode, entry.uid, entry.gid, entry.nlink] {
+        hasher.update(&number.to_le_bytes());
+    }
+    let hash = hasher.finalize();
+    let (first, _) = hash.as_bytes().split_first_chunk().expect("32 bytes are 8");
+    u64::from_le_bytes(*first)
 }
 
 /// What all names of an inode share.
@@ -53,6 +69,8 @@ pub(super) struct LinkedContent {
     pub(super) content_hash: [u8; 16],
     /// Those of `SHARED_FLAGS`.
     pub(super) flags: EntryFlags,
+    /// Generation of the inode, which not every way to a file tells.
+    pub(super) generation: u32,
 }
 
 /// Flags that go with the content to every name: a racy name is read again by the next backup, and
@@ -152,6 +170,7 @@ mod tests {
             inode,
             ctime: (-5 - inode as i64, 6),
             size: inode % 4096,
+            stat: inode << 40,
         }
     }
 
@@ -168,6 +187,7 @@ mod tests {
             content_ref,
             content_hash: [inode as u8; 16],
             flags: EntryFlags(SHARED_FLAGS * (inode % 3 / 2) as u32),
+            generation: inode as u32,
         }
     }
 
@@ -195,6 +215,8 @@ mod tests {
             ..key(1)
         };
         assert_eq!(table.find(&changed), None, "a later change is another key");
+        let other = LinkKey { stat: 0, ..key(1) };
+        assert_eq!(table.find(&other), None, "equal numbers are not one inode");
         assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0);
     }
 

@@ -41,6 +41,8 @@ pub(super) struct Parent {
     pub(super) thorough: bool,
     /// Of the finished snapshot.
     pub(super) withheld: Withheld,
+    /// Excludes that the finished snapshot was made with, as given.
+    pub(super) excludes: Vec<String>,
     pub(super) catalog: CatalogReader,
     /// Index objects that were there when the run began, sorted.
     pub(super) index_objects: Arc<[ObjectId]>,
@@ -137,6 +139,7 @@ impl Parent {
             thin: HashSet::new(),
             thorough: false,
             withheld: Withheld::default(),
+            excludes: Vec::new(),
             catalog: CatalogReader::empty(),
             index_objects: Arc::default(),
             barriers: Vec::new(),
@@ -156,6 +159,7 @@ impl Parent {
             parent.thin = snapshot.thin.into_iter().collect();
             parent.barriers = barriers(&snapshot.filesystems);
             parent.images = snapshot.images;
+            parent.excludes = snapshot.excludes;
             parent.atimes = snapshot.atimes;
             parent.filesystems = snapshot.filesystems;
             layers = snapshot.layers;
@@ -220,6 +224,7 @@ impl Parent {
             thin: self.thin.clone(),
             thorough: self.thorough,
             withheld: self.withheld.clone(),
+            excludes: self.excludes.clone(),
             catalog: CatalogReader::open(repository.segment_source(), layers)?,
             index_objects: self.index_objects.clone(),
             barriers,

@@ -16,6 +16,7 @@ use bale_repository::error::{Error, Result};
 use bale_repository::pack::ChunkWriter;
 use bale_repository::repository::Repository;
 use bale_source::read::{Arranged, GroupHasher, SmallReader};
+use bale_source::scan::handle::FileHandles;
 use bale_source::scan::{ImageStamp, ScanItems};
 use std::sync::Arc;
 use std::time::Duration;
@@ -34,6 +35,8 @@ pub(super) struct Pass<'a> {
     pub(super) guard: Option<&'a ImageStamp>,
     /// Of a second pass: the catalog that is compared with, as the first one had it.
     pub(super) original: Option<&'a CatalogReader>,
+    /// Of a second pass over a mounted file system: says what is still there of what the first had.
+    pub(super) handles: Option<&'a FileHandles>,
     /// Between two records of the unfinished run; `None`: no records.
     pub(super) checkpoint_every: Option<Option<Duration>>,
 }
@@ -56,6 +59,7 @@ impl<'a> Pass<'a> {
             is_by_inodes: false,
             guard: None,
             original: None,
+            handles: None,
             checkpoint_every: (!options.dry_run).then_some(options.checkpoint_every),
         }
     }
@@ -79,7 +83,9 @@ impl<'a> Pass<'a> {
         let reader = small_reader(repository, &reading, arranged);
         let (sender, queue) = ItemSender::pair(limits::item_batches(&memory));
         let comparer = Comparer::new(parent, store, &reader, tally)?
-            .recording_live_stats(self.records_live_stats);
+            .recording_live_stats(self.records_live_stats)
+            .looking_for_moved(self.handles)
+            .excluding(&run.draft.excludes);
         let segments = StoredSegments((*store).clone());
         let catalog = CatalogWriter::new(parent.catalog.clone(), segments);
         let mut rows = RowWriter::new(store, catalog, &reader, tally, run.sources())

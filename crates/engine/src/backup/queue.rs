@@ -40,7 +40,12 @@ pub(super) enum PackingItem {
     /// A row of the parent that stays, of a file with several names: the others have its content.
     Reused(Box<Entry>),
     /// A row of the parent with another time of last access.
-    Accessed { entry: Box<Entry>, old: Box<Entry> },
+    Accessed {
+        entry: Box<Entry>,
+        old: Box<Entry>,
+        /// It has its content in common with other names of its inode.
+        shares: bool,
+    },
     /// In the parent, and not here any more.
     Gone(Box<Entry>),
 }

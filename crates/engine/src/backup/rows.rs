@@ -4,6 +4,7 @@
 //! Items come in the order of keys and leave in it. A row whose bundle is still open waits; when
 //! too many wait, all bundles are closed.
 
+mod renamed;
 mod reused;
 
 use super::bundle::Bundles;
@@ -16,6 +17,7 @@ use super::projects::{Moment, Projects};
 use super::queue::{ItemQueue, PackingItem, READ_AHEAD};
 use super::recount::{Class, Recount};
 use super::refused_rows;
+use super::source_paths::SourcePaths;
 use super::stored_segments::StoredSegments;
 use super::tally::Tally;
 use crate::limits::ROWS_WAITING_MAX;
@@ -28,6 +30,7 @@ use bale_repository::pack::ChunkWriter;
 use bale_source::image::EntryPlace;
 use bale_source::read::{SMALL_BYTES_MAX, SmallFile, SmallReader, SmallState, read_small};
 use bale_source::scan::ListedAgain;
+use renamed::RenamedFiles;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
@@ -66,10 +69,10 @@ pub(super) struct RowWriter<'a> {
     last_key: Option<Key>,
     /// Where packs lie in segments.
     projects: Option<Projects>,
-    /// Paths of the sources, without leading slash.
-    sources: Vec<Vec<u8>>,
+    sources: SourcePaths,
     changes: u64,
     listed_again: ListedAgain,
+    renamed: RenamedFiles,
     /// Of a second pass.
     recount: Option<Recount<'a>>,
 }
@@ -101,9 +104,10 @@ impl<'a> RowWriter<'a> {
             waiting: VecDeque::new(),
             last_key: None,
             projects: Projects::of(store, &sources),
-            sources,
+            sources: SourcePaths::new(sources),
             changes: 0,
             listed_again: ListedAgain::default(),
+            renamed: RenamedFiles::default(),
             recount: None,
         }
     }
@@ -163,6 +167,7 @@ impl<'a> RowWriter<'a> {
     /// Ends the catalog. Only now are all changes known: rows waited for their bundles.
     pub(super) fn finish(mut self) -> Result<StoredRows> {
         self.close_bundles()?;
+        self.renamed.report(self.tally);
         Ok(StoredRows {
             layers: self.catalog.finish()?.layers,
             changes: self.changes,
@@ -172,7 +177,9 @@ impl<'a> RowWriter<'a> {
     fn take(&mut self, item: PackingItem) -> Result<()> {
         match item {
             PackingItem::Reused(old) => self.take_reused(old)?,
-            PackingItem::Accessed { entry, old } => self.take_accessed(entry, old)?,
+            PackingItem::Accessed { entry, old, shares } => {
+                self.take_accessed(entry, old, shares)?
+            }
             PackingItem::Gone(old) => self.waiting.push_back(PendingRow::Gone(old)),
             PackingItem::Row { entry, old } => self.wait(entry, None, old)?,
             PackingItem::Small { place, old } => {
@@ -196,6 +203,7 @@ impl<'a> RowWriter<'a> {
                 content_ref,
                 content_hash,
                 flags: EntryFlags(entry.flags.0 & SHARED_FLAGS),
+                generation: entry.generation,
             };
             self.links.remember(LinkKey::of(entry), content);
         }
@@ -315,6 +323,10 @@ impl<'a> RowWriter<'a> {
         old: Option<Box<Entry>>,
     ) -> Result<()> {
         if let Err(problem) = self.listed_again.check_gone(place, &entry) {
+            if self.renamed.waits_for(&entry, &problem) {
+                self.waiting.extend(old.map(PendingRow::Gone));
+                return Ok(());
+            }
             entry.flags.set(EntryFlags::UNREADABLE);
             self.tally.reading_problem(&problem, entry.flags);
             return self.wait(entry, None, old);
@@ -402,11 +414,8 @@ impl<'a> RowWriter<'a> {
 
     /// The directories that lead to a source are in the catalog, too; their changes are nobody's
     /// concern.
-    fn is_in_source(&self, entry: &Entry) -> bool {
-        use bale_format::entry::is_below;
-        let mut sources = self.sources.iter();
-        // The parent of most rows answers for them, without making a path.
-        sources.any(|source| is_below(&entry.parent, source) || entry.path() == *source)
+    fn is_in_source(&mut self, entry: &Entry) -> bool {
+        self.sources.have(entry)
     }
 
     fn remove(&mut self, old: &Entry) -> Result<()> {
@@ -426,6 +435,7 @@ impl<'a> RowWriter<'a> {
     }
 
     fn put(&mut self, mut entry: Entry, old: Option<&Entry>) -> Result<()> {
+        self.renamed.met(&entry);
         let last_parent = self.last_key.as_ref().map(|last| &last.parent);
         if !refused_rows::make_storable(&mut entry, last_parent, self.tally) {
             return Ok(());
@@ -475,8 +485,10 @@ fn is_reported(kind: Kind, class: Class) -> bool {
     }
 }
 
-/// What another name of the inode has.
+/// What another name of the inode has. The generation, too: names that differ in it are restored as
+/// two files.
 fn take_over(entry: &mut Entry, content: &LinkedContent) {
     entry.content_hash = Some(content.content_hash);
+    entry.generation = content.generation;
     entry.flags.set(content.flags);
 }

@@ -55,21 +55,25 @@ pub(super) fn look_again(
     let Pass {
         run, store, tally, ..
     } = pass;
-    let (items, changed) = match mounted.look_again(sources)? {
+    let (items, changed, handles) = match mounted.look_again(sources)? {
         SecondLook::Still => {
             tally.report_held();
             return Ok(LookedAt::still(first));
         }
-        SecondLook::Changed { items, changed } => {
+        SecondLook::Changed {
+            items,
+            changed,
+            handles,
+        } => {
             tally.note(&format!(
                 "changed while it was read: {}, read again, through the kernel",
                 counted(changed.len() as u64, "inode")
             ));
-            (items, Some(changed))
+            (items, Some(changed), handles)
         }
         SecondLook::Unsure { items, why } => {
             tally.note(&format!("everything is read again, by walking: {why}"));
-            (items, None)
+            (items, None, None)
         }
     };
     store.flush()?;
@@ -83,6 +87,7 @@ pub(super) fn look_again(
         parent: &between,
         original: Some(&pass.parent.catalog),
         checkpoint_every: None,
+        handles: handles.as_deref(),
         ..*pass
     };
     let mut second = second.run(items, None)?;

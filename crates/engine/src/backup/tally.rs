@@ -15,6 +15,7 @@ use bale_format::{Entry, EntryFlags, Kind};
 use bale_pipeline::monitor::{Monitor, Phase, Problem, Progress};
 use bale_repository::pack::WriterCounts;
 use bale_source::scan::{self, NoteKind};
+use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard};
 
@@ -40,6 +41,10 @@ pub(super) struct Tally<'a> {
     /// `None`: reported at once.
     held: Mutex<Option<Vec<Problem>>>,
     filesystems: Mutex<Vec<Filesystem>>,
+    /// Positions of those that this scan has met.
+    met: Mutex<HashSet<usize>>,
+    /// Each row was compared, so that no row is of another one.
+    has_met_all: AtomicBool,
     /// This is the second pass: the parent is what the first one stored.
     is_second: AtomicBool,
 }
@@ -67,6 +72,8 @@ impl<'a> Tally<'a> {
             withheld: Mutex::default(),
             held: Mutex::default(),
             filesystems: Mutex::new(parent.filesystems.clone()),
+            met: Mutex::default(),
+            has_met_all: AtomicBool::new(false),
             is_second: AtomicBool::new(false),
         }
     }
@@ -104,6 +111,14 @@ impl<'a> Tally<'a> {
             NoteKind::InUse => (
                 &self.left_out,
                 "left out, because this backup works with it",
+            ),
+            NoteKind::OwnMount => (
+                &self.left_out,
+                "left out, because snapshots of a repository are mounted there",
+            ),
+            NoteKind::NoSubvolume => (
+                &self.not_crossed,
+                "not crossed, a subvolume that this snapshot of btrfs does not have",
             ),
             NoteKind::Repository => (
                 &self.left_out,
@@ -373,16 +388,27 @@ impl<'a> Tally<'a> {
         let same = |other: &Filesystem| other.kind == found.kind && other.uuid == found.uuid;
         let exact = |other: &Filesystem| same(other) && other.mount == found.mount;
         let position = (0..list.len())
-            .find(|at| free(*at) && exact(&list[*at]))
+            .find(|at| exact(&list[*at]) && free(*at))
             .or_else(|| {
-                (0..list.len()).find(|at| free(*at) && !found.uuid.is_empty() && same(&list[*at]))
-            });
+                (0..list.len()).find(|at| !found.uuid.is_empty() && same(&list[*at]) && free(*at))
+            })
+            // Of one that was not met for long, no row is left.
+            .or_else(|| (0..list.len()).find(|at| is_vacant(&list[*at]) && free(*at)));
         let position = position.unwrap_or_else(|| {
             list.push(Filesystem::default());
             list.len() - 1
         });
         list[position] = found;
+        self.met
+            .lock()
+            .expect("holders do not panic")
+            .insert(position);
         position as u32
+    }
+
+    /// Every row of the snapshot is of a file system that this scan has met.
+    pub(super) fn met_all(&self) {
+        self.has_met_all.store(true, Ordering::Relaxed);
     }
 
     /// What was read may mix several moments: every row of this run is flagged racy.
@@ -390,6 +416,29 @@ impl<'a> Tally<'a> {
         let mut list = self.filesystems.lock().expect("holders do not panic");
         list.iter_mut()
             .for_each(|filesystem| filesystem.barrier = None);
+    }
+
+    /// Those that a row of this snapshot may have: what was walked before and was not met by this
+    /// scan makes room, so that the list does not grow with each mount that ever was.
+    pub(super) fn filesystems_in_use(&self) -> Vec<Filesystem> {
+        let mut list = self.filesystems();
+        if !self.has_met_all.load(Ordering::Relaxed) {
+            return list;
+        }
+        let met = self.met.lock().expect("holders do not panic");
+        // A snapshot of a file system has a place beside it, and is not read every time.
+        let name = |of: &Filesystem| (of.kind.clone(), of.uuid.clone());
+        let names: HashSet<_> = met.iter().map(|position| name(&list[*position])).collect();
+        for (position, filesystem) in list.iter_mut().enumerate() {
+            let is_met = met.contains(&position) || names.contains(&name(filesystem));
+            if filesystem.scanner == "walk" && !is_met {
+                *filesystem = Filesystem::default();
+            }
+        }
+        while list.last().is_some_and(is_vacant) {
+            list.pop();
+        }
+        list
     }
 
     pub(super) fn filesystems(&self) -> Vec<Filesystem> {
@@ -439,6 +488,11 @@ fn absolute_path(entry: &Entry) -> Vec<u8> {
         path.push(b'/');
     }
     path
+}
+
+/// A place in the list that no row has.
+fn is_vacant(filesystem: &Filesystem) -> bool {
+    *filesystem == Filesystem::default()
 }
 
 #[cfg(test)]

@@ -436,7 +436,7 @@ fn a_second_look_without_a_freeze_tells_what_there_is_now_or_that_all_is_as_it_w
         std::fs::hard_link(path("quiet/3"), path("new/link")).unwrap();
         std::fs::rename(path("quiet/4"), path("quiet/other")).unwrap();
         match looked.look_again(&sources).unwrap() {
-            SecondLook::Changed { items, changed } => {
+            SecondLook::Changed { items, changed, .. } => {
                 let inodes = changed.len();
                 assert!(inodes < 300, "{kind}: {inodes} inodes");
                 assert_eq!(paths_of(&mounted, items), walked(&mounted), "{kind}");

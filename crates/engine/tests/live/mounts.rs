@@ -13,7 +13,8 @@ use std::time::{Duration, Instant};
 /// Long enough for anything that ends at all, on a busy machine.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What a freezer shall do to itself: `kill`, `stop`, `pause` or `wait` (until the file is removed),
+/// What a freezer shall do to itself: `kill`, `stop`, `pause` or `wait` (until the file is
+/// removed),
 /// `:`, the step, `:`, a file to make then.
 const FAULT: &str = "BALE_TEST_FREEZER";
 

@@ -535,7 +535,8 @@ fn a_copy_reads_nothing_of_what_an_earlier_one_brought_but_catalogs() {
     assert!(bytes * 8 < bytes_of_first, "{bytes} in {requests} requests");
 }
 
-/// Layers are merged after some backups: what is in them is written anew, and is known all the same.
+/// Layers are merged after some backups: what is in them is written anew, and is known all the
+/// same.
 #[test]
 fn catalogs_that_are_written_anew_cost_no_reading_of_content() {
     let (mut scene, other) = (history(), Scene::new());

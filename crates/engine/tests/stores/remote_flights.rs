@@ -1,5 +1,5 @@
-//! Chunks that are fetched before they are read: whatever becomes of a fetch, whoever reads gets the
-//! chunk or is told what is wrong, and nobody waits for ever.
+//! Chunks that are fetched before they are read: whatever becomes of a fetch, whoever reads gets
+//! the chunk or is told what is wrong, and nobody waits for ever.
 
 use std::collections::HashMap;
 use std::io::ErrorKind;

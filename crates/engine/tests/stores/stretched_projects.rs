@@ -1,5 +1,5 @@
-//! Segments end with projects: a directory of a source that nearly fills one lies in one of its own,
-//! and however large or small directories are, no segment is short but the last of a backup.
+//! Segments end with projects: a directory of a source that nearly fills one lies in one of its
+//! own, and however large or small directories are, no segment is short but the last of a backup.
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -169,8 +169,8 @@ fn no_segment_is_short_but_the_last_of_a_backup() {
     }
 }
 
-/// Goal: where a segment ends, bundles end that would not have. It costs a bundle at that place, and
-/// none behind it.
+/// Goal: where a segment ends, bundles end that would not have. It costs a bundle at that place,
+/// and none behind it.
 #[test]
 fn equal_trees_are_stored_once_wherever_segments_ended() {
     let mut scene = scene(16 * MIB);

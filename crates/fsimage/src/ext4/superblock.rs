@@ -62,6 +62,9 @@ pub struct Superblock {
     pub copy_in_group: u16,
     /// log2 of blocks per cluster; 0 without bigalloc.
     pub cluster_ratio_log: u32,
+    /// `s_mmp_update_interval`: seconds between two writes of who has it mounted.
+    pub(super) multi_mount_seconds: u16,
+    multi_mount_block: u64,
     pub(super) first_meta_bg: u32,
     pub(super) reserved_descriptor_blocks: u16,
     pub(super) backup_groups: [u32; 2],
@@ -145,6 +148,12 @@ impl Superblock {
     /// Whether group descriptors say which inodes were never used.
     pub(super) fn has_group_flags(&self) -> bool {
         self.features.ro_compat & (RO_METADATA_CSUM | RO_GDT_CSUM) != 0
+    }
+
+    /// Device offset of the block that says who has it mounted; `None`: nobody says so.
+    pub fn multi_mount_offset(&self) -> Option<u64> {
+        let offset = self.block_offset(self.multi_mount_block);
+        offset.filter(|_| self.incompat(INCOMPAT_MMP))
     }
 
     pub(super) fn incompat(&self, bit: u32) -> bool {
@@ -285,6 +294,8 @@ fn decode(bytes: &[u8; SUPERBLOCK_BYTES], features: Features) -> Result<Superblo
         default_data_mode: data_mode(u32_at(bytes, 256)),
         copy_in_group: u16_at(bytes, 90),
         cluster_ratio_log: cluster_ratio_log(bytes, features)?,
+        multi_mount_seconds: u16_at(bytes, 358),
+        multi_mount_block: join_u64(u32_at(bytes, 364), u32_at(bytes, 360)),
         first_meta_bg: u32_at(bytes, 260),
         reserved_descriptor_blocks: u16_at(bytes, 206),
         backup_groups: [u32_at(bytes, 588), u32_at(bytes, 592)],

@@ -66,6 +66,17 @@ impl Mark {
         self.header.is_empty() || regular && self.header_is_in(directory, name)
     }
 
+    /// Owner of the file in the subdirectory `name`; `None`: it cannot be said.
+    pub fn owner_in(&self, directory: BorrowedFd<'_>, name: &CStr) -> Option<u32> {
+        let mut path = name.to_bytes().to_vec();
+        path.push(b'/');
+        path.extend_from_slice(self.file.to_bytes());
+        let path = CString::new(path).expect("made of C strings");
+        let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
+        let stat = rustix::fs::statx(directory, &path, flags, StatxFlags::UID).ok()?;
+        Some(stat.stx_uid)
+    }
+
     fn header_is_in(&self, directory: BorrowedFd<'_>, name: &CStr) -> bool {
         let way = OFlags::PATH | OFlags::DIRECTORY;
         let open = open_beneath(directory, name, way, Mode::empty())

@@ -1,7 +1,8 @@
 //! Patterns of `--exclude` and its relatives.
 
+use super::characters::{CharacterGlob, CharacterMatcher, needs_characters};
 use super::{Reach, distinct};
-use globset::{Candidate, GlobBuilder, GlobSet, GlobSetBuilder};
+use globset::{Candidate, Glob, GlobBuilder, GlobSet, GlobSetBuilder};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 
@@ -16,11 +17,12 @@ pub struct Pattern {
 
 /// A pattern that cannot be understood.
 #[derive(Debug, thiserror::Error)]
-#[error("pattern {text:?}")]
+#[error("pattern {text:?}: {why}")]
 pub struct PatternError {
-    /// The pattern.
+    /// The pattern; empty if no single one is too large, but all together.
     pub text: String,
-    pub source: globset::Error,
+    /// In the matcher's words.
+    pub why: String,
 }
 
 /// Characters of a pattern that do not stand for themselves.
@@ -30,6 +32,12 @@ const WILDCARDS: [char; 3] = ['*', '?', '['];
 #[derive(Clone, Debug, Default)]
 pub(super) struct PatternSet {
     set: GlobSet,
+    /// Number among all globs of each glob of `set`.
+    of_set: Vec<usize>,
+    /// Globs that match by characters.
+    characters: Option<CharacterMatcher>,
+    /// Number among all globs of each glob of `characters`.
+    of_characters: Vec<usize>,
     /// Of each glob: does it take back?
     takes_back: Vec<bool>,
     /// Of each glob: the pattern that it is of.
@@ -43,8 +51,7 @@ pub(super) struct PatternSet {
 
 impl PatternSet {
     pub(super) fn new(patterns: &[Pattern]) -> Result<PatternSet, PatternError> {
-        let mut builder = GlobSetBuilder::new();
-        let mut takes_back = Vec::new();
+        let mut globs = Globs::default();
         let mut pattern_of = Vec::new();
         let mut reaches = Some(Vec::new());
         for (number, pattern) in patterns.iter().enumerate() {
@@ -52,38 +59,29 @@ impl PatternSet {
                 Some(rest) => (true, rest),
                 None => (false, pattern.text.as_str()),
             };
-            let error = |source| PatternError {
-                text: pattern.text.clone(),
-                source,
-            };
             let is_anchored = text.starts_with('/') && !pattern.ignore_case;
             match &mut reaches {
                 _ if negative || text.trim_end_matches('/').is_empty() => {}
                 Some(reaches) if is_anchored => reaches.push(Reach::of(text, &WILDCARDS)),
                 _ => reaches = None,
             }
-            for glob in globs_of(text) {
-                let glob = GlobBuilder::new(&glob)
-                    .case_insensitive(pattern.ignore_case)
-                    .literal_separator(true)
-                    .backslash_escape(true)
-                    .build()
-                    .map_err(error)?;
-                builder.add(glob);
-                takes_back.push(negative);
+            if let Some(glob) = glob_of(text) {
+                let added = globs.add(glob, negative, pattern.ignore_case);
+                added.map_err(|why| PatternError {
+                    text: pattern.text.clone(),
+                    why,
+                })?;
                 pattern_of.push(number);
             }
         }
-        let set = builder.build().map_err(|source| PatternError {
+        let set = globs.compile(pattern_of).map_err(|why| PatternError {
             text: String::new(),
-            source,
+            why,
         })?;
         Ok(PatternSet {
-            set,
-            takes_back,
-            pattern_of,
             reaches: reaches.map(distinct),
             components_looked_at: components_looked_at(patterns),
+            ..set
         })
     }
 
@@ -99,19 +97,29 @@ impl PatternSet {
         if self.is_empty() {
             return false;
         }
-        let candidate = Candidate::new(OsStr::from_bytes(self.looked_at(path)));
+        let path = self.looked_at(path);
         if self.takes_back.iter().all(|negative| !negative) {
-            return self.set.is_match_candidate(&candidate);
+            let candidate = Candidate::new(OsStr::from_bytes(path));
+            let by_characters = |matcher: &CharacterMatcher| matcher.is_match(path);
+            return self.set.is_match_candidate(&candidate)
+                || self.characters.as_ref().is_some_and(by_characters);
         }
-        let matches = self.set.matches_candidate(&candidate);
-        let last = matches.iter().max();
-        last.is_some_and(|glob| !self.takes_back[*glob])
+        let last = self.matching_globs(path).max();
+        last.is_some_and(|glob| !self.takes_back[glob])
+    }
+
+    /// Numbers of the globs that match, in no order.
+    fn matching_globs(&self, path: &[u8]) -> impl Iterator<Item = usize> {
+        let matches = self.set.matches(OsStr::from_bytes(path)).into_iter();
+        let by_characters = self.characters.as_ref().map(|it| it.matches(path));
+        let by_characters = by_characters.unwrap_or_default().into_iter();
+        let matches = matches.map(|at| self.of_set[at]);
+        matches.chain(by_characters.map(|at| self.of_characters[at]))
     }
 
     /// The patterns that match the path, by their numbers, whatever they say of it.
     pub(super) fn matching(&self, path: &[u8]) -> impl Iterator<Item = usize> {
-        let path = OsStr::from_bytes(self.looked_at(path));
-        let matches = self.set.matches(path).into_iter();
+        let matches = self.matching_globs(self.looked_at(path));
         matches.map(|glob| self.pattern_of[glob])
     }
 
@@ -125,12 +133,11 @@ impl PatternSet {
 
 /// One component more than any pattern has: then a pattern that may begin anywhere matches the end
 /// of a path if it matches the path, and one that begins at the top matches neither. `None` where
-/// `**` stands for any number of components, or a class for a slash, as far as anybody knows.
+/// `**` stands for any number of components.
 fn components_looked_at(patterns: &[Pattern]) -> Option<usize> {
     let components = patterns.iter().map(|pattern| {
         let text = &pattern.text;
-        let is_known = !text.contains("**") && !text.contains('[');
-        is_known.then(|| text.split('/').count())
+        (!text.contains("**")).then(|| text.split('/').count())
     });
     let most = components.collect::<Option<Vec<_>>>()?.into_iter().max();
     Some(most.unwrap_or(0) + 1)
@@ -143,11 +150,73 @@ fn end_of(path: &[u8], components: usize) -> &[u8] {
     slash.map_or(path, |slash| &path[slash + 1..])
 }
 
-/// Globs over the whole path, without leading slash, that mean the pattern.
-fn globs_of(text: &str) -> Vec<String> {
+/// Globs on their way into a set.
+#[derive(Default)]
+struct Globs {
+    by_bytes: Vec<Glob>,
+    of_set: Vec<usize>,
+    /// Glob, and whether case does not count.
+    by_characters: Vec<(String, bool)>,
+    of_characters: Vec<usize>,
+    takes_back: Vec<bool>,
+}
+
+impl Globs {
+    fn add(&mut self, glob: String, negative: bool, ignore_case: bool) -> Result<(), String> {
+        // It also says what is wrong with a glob that is matched by characters.
+        let compiled = GlobBuilder::new(&glob)
+            .case_insensitive(ignore_case)
+            .literal_separator(true)
+            .backslash_escape(true)
+            .build()
+            .map_err(|error| error.kind().to_string())?;
+        let number = self.takes_back.len();
+        if needs_characters(&glob, ignore_case) {
+            self.by_characters.push((glob, ignore_case));
+            self.of_characters.push(number);
+        } else {
+            self.by_bytes.push(compiled);
+            self.of_set.push(number);
+        }
+        self.takes_back.push(negative);
+        Ok(())
+    }
+
+    fn compile(self, pattern_of: Vec<usize>) -> Result<PatternSet, String> {
+        let mut builder = GlobSetBuilder::new();
+        self.by_bytes
+            .into_iter()
+            .for_each(|glob| _ = builder.add(glob));
+        let set = builder.build();
+        let set = set.map_err(|error| error.kind().to_string())?;
+        let globs = self.by_characters.iter();
+        let globs: Vec<CharacterGlob> = globs
+            .map(|(glob, ignore_case)| CharacterGlob {
+                glob,
+                ignore_case: *ignore_case,
+            })
+            .collect();
+        let characters = match globs.is_empty() {
+            true => None,
+            false => Some(CharacterMatcher::new(&globs)?),
+        };
+        Ok(PatternSet {
+            set,
+            of_set: self.of_set,
+            characters,
+            of_characters: self.of_characters,
+            takes_back: self.takes_back,
+            pattern_of,
+            ..PatternSet::default()
+        })
+    }
+}
+
+/// The glob over the whole path, without leading slash, that means the pattern.
+fn glob_of(text: &str) -> Option<String> {
     let text = match text.trim_end_matches('/') {
         // `/` and the like: nothing that has a path can be meant.
-        "" => return Vec::new(),
+        "" => return None,
         text => text,
     };
     // Braces are ordinary characters in these patterns, but not to the matcher.
@@ -163,10 +232,10 @@ fn globs_of(text: &str) -> Vec<String> {
             _ => escaped.push(character),
         }
     }
-    match escaped.strip_prefix('/') {
-        Some(anchored) => vec![anchored.trim_start_matches('/').to_string()],
-        None => vec![format!("**/{escaped}")],
-    }
+    Some(match escaped.strip_prefix('/') {
+        Some(anchored) => anchored.trim_start_matches('/').to_string(),
+        None => format!("**/{escaped}"),
+    })
 }
 
 /// Lines of an `--exclude-file`: blank lines and lines that begin with `#` are skipped, spaces at
@@ -190,8 +259,10 @@ mod tests {
     /// took minutes.
     #[test]
     fn the_end_of_a_path_decides_as_the_whole_does() {
-        let sets: [&[&str]; 7] = [
+        let sets: [&[&str]; 9] = [
             &["a"],
+            &["[!b]/a", "!b/[a]"],
+            &["?/b"],
             &["a/b"],
             &["/a/b"],
             &["/a"],

@@ -391,8 +391,8 @@ fn named(damaged: &[(ObjectId, String)]) -> String {
     texts.join("; ")
 }
 
-/// What a password costs whoever tries it. Tests start thousands of programs, of which each tries one:
-/// where they are built by ./test, without optimisation, it costs next to nothing.
+/// What a password costs whoever tries it. Tests start thousands of programs, of which each tries
+/// one: where they are built by ./test, without optimisation, it costs next to nothing.
 fn password_cost() -> PasswordCost {
     match cfg!(debug_assertions) && option_env!("CHEAP_PASSWORDS_OF_TESTS").is_some() {
         true => PasswordCost {

@@ -1,5 +1,5 @@
-//! What `bale serve` answers where a request cannot be done: in words that a client understands, and
-//! never as a failure of the server that would pass.
+//! What `bale serve` answers where a request cannot be done: in words that a client understands,
+//! and never as a failure of the server that would pass.
 
 use crate::client::{Running, hashed, raw, status_of};
 use bale_repository::store::{Area, LocalStore, ObjectName, Store};

@@ -1,12 +1,17 @@
 //! ext4, ext3 and ext2 for the inode scan.
 
+use super::device::DirectMetadata;
 use super::volume::{
     DirectoryNames, FoundInode, FoundXattrs, InodeContent, InodeTables, TableSink, Volume,
     VolumeFacts,
 };
 use super::{Device, NAMES_PIECE_BYTES, NamesPiece, OpenedAs, Span, TABLE_PIECE_BYTES, TablePiece};
 use crate::scan::Atime;
-use bale_fsimage::ext4::{DirContext, Ext4, InodeResult, Mapping, ROOT_INODE_NUMBER, RawInode};
+use bale_fsimage::ByteSource;
+use bale_fsimage::ext4::{
+    DirContext, Ext4, InodeResult, MULTI_MOUNT_BYTES, Mapping, MultiMount, ROOT_INODE_NUMBER,
+    RawInode,
+};
 use bale_fsimage::{FileKind, Inode, Layout, MappedExtent};
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -27,6 +32,9 @@ pub(super) struct Ext4Volume {
 pub(super) fn open(device: Arc<Device>, state: OpenedAs) -> Result<Ext4Volume, String> {
     let words = |error: bale_fsimage::ext4::Ext4Error| bale_pipeline::error::with_causes(&error);
     let fs = Ext4::open(device.clone()).map_err(words)?;
+    if state == OpenedAs::Still {
+        check_multi_mount(&device, &fs)?;
+    }
     if state == OpenedAs::Mounted || !fs.needs_recovery().map_err(words)? {
         return Ok(Ext4Volume {
             fs,
@@ -37,6 +45,32 @@ pub(super) fn open(device: Arc<Device>, state: OpenedAs) -> Result<Ext4Volume, S
         fs: Ext4::open_replayed(device).map_err(words)?,
         replayed: true,
     })
+}
+
+/// Another machine that shares the device may have it mounted, of which this one knows nothing.
+fn check_multi_mount(device: &Arc<Device>, fs: &Ext4) -> Result<(), String> {
+    let superblock = fs.superblock();
+    let Some(offset) = superblock.multi_mount_offset() else {
+        return Ok(());
+    };
+    let look = || -> Result<MultiMount, String> {
+        let mut block = [0; MULTI_MOUNT_BYTES];
+        let read = DirectMetadata(device.clone()).read_exact_at(offset, &mut block);
+        read.map_err(|error| format!("read who has it mounted: {error}"))?;
+        Ok(MultiMount::parse(&block, superblock))
+    };
+    match look()? {
+        MultiMount::Clean => Ok(()),
+        MultiMount::Checked => Err("e2fsck works on it".to_owned()),
+        MultiMount::Damaged => Err("its block of who has it mounted is damaged".to_owned()),
+        before @ MultiMount::Mounted { wait, .. } => {
+            std::thread::sleep(wait);
+            match look()? == before {
+                true => Ok(()),
+                false => Err("it is mounted, by another machine that shares the device".to_owned()),
+            }
+        }
+    }
 }
 
 impl Ext4Volume {

@@ -24,6 +24,9 @@ const TOUCHED_BESIDE_ATIME: [std::ops::Range<usize>; 2] = [100..104, 112..120];
 pub(super) struct XfsVolume {
     xfs: Xfs,
     source: Arc<dyn ByteSource>,
+    /// Not unmounted: its log is covered, by a freeze or by the kernel a while after the last
+    /// change of metadata, when overwritten bytes may still be in memory.
+    is_covered: bool,
 }
 
 pub(super) enum XfsRefusal {
@@ -44,6 +47,7 @@ pub(super) fn open(device: Arc<Device>, state: OpenedAs) -> Result<XfsVolume, Xf
     };
     let xfs = Xfs::open(source.as_ref()).map_err(refuse)?;
     let because = |text: &str| Err(XfsRefusal::Because(text.to_owned()));
+    let mut is_covered = false;
     match state {
         OpenedAs::Mounted if xfs.no_checksums() => {
             return because(
@@ -52,14 +56,19 @@ pub(super) fn open(device: Arc<Device>, state: OpenedAs) -> Result<XfsVolume, Xf
         }
         OpenedAs::Mounted => {}
         OpenedAs::Still => match xfs.log_state(source.as_ref()).map_err(refuse)? {
-            LogState::Clean | LogState::Covered => {}
+            LogState::Clean => {}
+            LogState::Covered => is_covered = true,
             LogState::Dirty => {
                 return because("its log has to be replayed first: mount and unmount it once");
             }
             LogState::External => return because("its log is on another device"),
         },
     }
-    Ok(XfsVolume { xfs, source })
+    Ok(XfsVolume {
+        xfs,
+        source,
+        is_covered,
+    })
 }
 
 /// Neighbouring chunks as one read.
@@ -193,7 +202,7 @@ impl Volume for XfsVolume {
             has_metadata_in_page_cache: false,
             is_replayed: false,
             was_never_mounted: false,
-            was_in_use: false,
+            was_in_use: self.is_covered,
         }
     }
 

@@ -3,11 +3,12 @@
 use bale_pipeline::users::{is_mounted_read_only, user_of_device, user_of_file};
 use bale_sys::open::open_exclusively;
 use std::fs::{File, Metadata};
+use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 /// Who uses it.
-pub(super) enum Use {
+pub(crate) enum Use {
     /// Nobody that is known. A device is held as long as this is: nobody mounts it meanwhile.
     Nobody(#[expect(dead_code, reason = "held")] Option<File>),
     /// Somebody may write to it: text that follows its name.
@@ -16,9 +17,9 @@ pub(super) enum Use {
 
 impl Use {
     /// As it is now.
-    pub(super) fn of(path: &Path, metadata: &Metadata) -> Use {
+    pub(crate) fn of(path: &Path, metadata: &Metadata) -> Use {
         if metadata.file_type().is_file() {
-            return match user_of_file(path, metadata) {
+            return match user_of_file(path, metadata).or_else(|| unseen_writer(path)) {
                 Some(user) => Use::Others(user),
                 None => Use::Nobody(None),
             };
@@ -39,4 +40,12 @@ impl Use {
             Err(error) => Use::Others(format!("could not be held ({error})")),
         }
     }
+}
+
+/// Who has a file open for writing where stores through a map move no time: in memory.
+fn unseen_writer(path: &Path) -> Option<String> {
+    let file = File::open(path).ok()?;
+    let is_written = bale_sys::inode::is_in_memory(file.as_fd())
+        && bale_sys::lease::is_open_for_writing(file.as_fd()).unwrap_or(true);
+    is_written.then(|| "is open for writing in memory, where no time tells of a change".to_owned())
 }

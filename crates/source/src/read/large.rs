@@ -60,6 +60,8 @@ pub struct LargeFile {
     /// Nothing of it was in the page cache: what we bring in, we throw out.
     forget: bool,
     sparse: bool,
+    /// Its stamps may not show what is written to it.
+    unproven: bool,
     /// Size when it was opened: where reading ends.
     size: u64,
     /// Next byte to be asked for; rest of the data range it is in.
@@ -104,6 +106,9 @@ pub struct FinishedFile {
     pub entry: Entry,
     /// It changed while it was read; worth another attempt.
     pub changed: bool,
+    /// It may have changed while it was read, though its stamps do not say so: only another read
+    /// that gives the same proves what it held.
+    pub unproven: bool,
     /// What went wrong.
     pub problems: Vec<ScanProblem>,
 }
@@ -158,7 +163,8 @@ impl LargeReader {
         directory: &Arc<Directory>,
         entry: &mut Entry,
     ) -> io::Result<LargeFile> {
-        let (file, stat, direct) = open_file(directory, entry)?;
+        let opened = open_file(directory, entry)?;
+        let (file, stat, direct) = (opened.file, opened.stat, opened.direct);
         let incomplete = complete_opened(file.as_fd(), entry).err();
         let sparse = may_have_holes(&stat) && map_is_sane(&file, &stat);
         let cached = cachestat(file.as_fd(), 0, 0).map_or(0, |stat| stat.cached);
@@ -166,6 +172,7 @@ impl LargeReader {
             direct,
             forget: !direct && cached == 0,
             sparse,
+            unproven: opened.unproven,
             file: Some(Arc::new(file)),
             problems: incomplete.into_iter().collect(),
             ..LargeFile::new(&self.pool, entry)
@@ -211,6 +218,7 @@ impl LargeFile {
             direct: false,
             forget: false,
             sparse: false,
+            unproven: false,
             size: entry.size,
             requested_until: 0,
             data_end: 0,
@@ -279,6 +287,7 @@ impl LargeFile {
         FinishedFile {
             entry: self.entry.clone(),
             changed,
+            unproven: self.unproven,
             problems: std::mem::take(&mut self.problems),
         }
     }

@@ -137,16 +137,16 @@ impl Directory {
         self.identity
     }
 
-    /// Is this, or a directory above it, that inode?
-    pub(super) fn is_or_is_below(&self, identity: Identity) -> bool {
+    /// This, or the next directory above it, that has the number of an inode.
+    pub(super) fn or_above_with(self: &Arc<Self>, identity: Identity) -> Option<&Arc<Directory>> {
         let mut at = Some(self);
         while let Some(directory) = at {
             if directory.identity == identity {
-                return true;
+                return Some(directory);
             }
-            at = directory.parent.as_deref();
+            at = directory.parent.as_ref();
         }
-        false
+        None
     }
 
     /// A descriptor of exactly this directory: the one that is kept, or a new one, which is kept.

@@ -3,7 +3,7 @@
 use super::mount_table::{Mount, MountTable};
 use bale_format::entry::Time;
 use bale_format::snapshot::{Filesystem, PathText};
-use bale_sys::inode::filesystem_uuid;
+use bale_sys::inode::{filesystem_uuid, snapshot_origin};
 use bale_sys::open::open_beneath;
 use rustix::fs::{CWD, Mode, OFlags};
 use std::collections::HashMap;
@@ -21,6 +21,11 @@ const IN_MEMORY: [&str; 5] = ["tmpfs", "ramfs", "devtmpfs", "hugetlbfs", "rootfs
 /// What older and newer kernels say of an overlay that never writes back.
 const VOLATILE: [&str; 2] = ["volatile", "fsync=volatile"];
 
+/// Snapshots that are mounted: to back them up would store everything once more, each time.
+const OWN_MOUNT: &str = "fuse.bale";
+/// What stands where others name the device.
+const OWN_SOURCE: &[u8] = b"bale";
+
 /// Of a file system that is known by its mount; a longer name is cut.
 const NAME_BYTES_MAX: usize = 200;
 
@@ -30,6 +35,7 @@ pub(super) struct Filesystems {
     barrier: Time,
     memory_is_racy: bool,
     known: Mutex<SeenFilesystems>,
+    mounts: Mutex<SeenMounts>,
     /// By number: files of this file system are always racy.
     always_racy: Mutex<HashMap<u32, bool>>,
 }
@@ -46,6 +52,7 @@ impl Filesystems {
             barrier,
             memory_is_racy: true,
             known: Mutex::default(),
+            mounts: Mutex::default(),
             always_racy: Mutex::default(),
         }
     }
@@ -108,7 +115,8 @@ impl Filesystems {
             return *number;
         }
         let number = known.list.len() as u32;
-        let filesystem = describe(described, mount, directory, name, self.barrier);
+        let mounted = self.mount(described, mount);
+        let filesystem = describe_mount(described, mounted, directory, name, self.barrier);
         known.list.push(filesystem);
         known.by_device.insert(device, number);
         number
@@ -128,9 +136,47 @@ impl Filesystems {
         number
     }
 
+    fn mount(&self, device: u64, mount: u64) -> Option<Mount> {
+        let mut mounts = self.mounts.lock().unwrap_or_else(PoisonError::into_inner);
+        mounts.find(device, mount)
+    }
+
+    /// Is it an overlay that says it has written back, and never does?
+    pub(super) fn is_volatile(&self, device: u64, mount: u64) -> bool {
+        let mounted = self.mount(device, mount);
+        mounted.is_some_and(|mounted| never_writes_back(&mounted))
+    }
+
+    /// Are snapshots of a repository mounted there?
+    pub(super) fn is_of_bale(&self, device: u64, mount: u64) -> bool {
+        let mounted = self.mount(device, mount);
+        mounted.is_some_and(|mounted| {
+            // Root mounts without the helper that knows kinds of FUSE.
+            mounted.kind == OWN_MOUNT || mounted.kind == "fuse" && mounted.source == OWN_SOURCE
+        })
+    }
+
     pub(super) fn get(&self, number: u32) -> Filesystem {
         let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         known.list[number as usize].clone()
+    }
+}
+
+/// The table of mounts as it was read last. It is read again for a file system or a mount that is
+/// not in it: thousands of mounts are thousands of lines, for each of them.
+#[derive(Default)]
+struct SeenMounts(Option<MountTable>);
+
+impl SeenMounts {
+    fn find(&mut self, device: u64, mount: u64) -> Option<Mount> {
+        let known = self.0.as_ref().filter(|table| {
+            let found = table.find(mount);
+            found.is_some_and(|found| found.device == device)
+        });
+        if known.is_none() {
+            self.0 = MountTable::read().ok();
+        }
+        find_mount(self.0.as_ref()?, device, mount)
     }
 }
 
@@ -141,7 +187,18 @@ pub(super) fn describe(
     name: &CStr,
     barrier: Time,
 ) -> Filesystem {
-    let mounted = find_mount(device, mount).unwrap_or_default();
+    let mounted = SeenMounts::default().find(device, mount);
+    describe_mount(device, mounted, directory, name, barrier)
+}
+
+fn describe_mount(
+    device: u64,
+    mounted: Option<Mount>,
+    directory: BorrowedFd<'_>,
+    name: &CStr,
+    barrier: Time,
+) -> Filesystem {
+    let mounted = mounted.unwrap_or_default();
     // Opening a directory wakes no device and no FIFO. A mount of a single file is asked about
     // where the rest of its file system is mounted.
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NONBLOCK | OFlags::CLOEXEC;
@@ -178,9 +235,20 @@ fn uuid_of(fd: BorrowedFd<'_>, device: u64, kind: &str) -> String {
         Ok(Some(uuid)) => uuid_text(&uuid),
         _ => uuid_of_device(device).unwrap_or_default(),
     };
-    // Subvolumes share a UUID and have inode numbers of their own.
-    if uuid.is_empty() || kind == "btrfs" {
-        let _ = write!(uuid, "fsid-{fsid:016x}");
+    // Subvolumes share a UUID and have inode numbers of their own. A snapshot has those of what it
+    // is of, and another one is at its path tomorrow.
+    let origin = match kind {
+        "btrfs" => snapshot_origin(fd).ok().flatten(),
+        _ => None,
+    };
+    match origin {
+        Some(origin) => {
+            let _ = write!(uuid, "snapshot-of-{}", uuid_text(&origin));
+        }
+        None if uuid.is_empty() || kind == "btrfs" => {
+            let _ = write!(uuid, "fsid-{fsid:016x}");
+        }
+        None => {}
     }
     uuid
 }
@@ -206,11 +274,6 @@ pub(super) fn uuid_of_device(device: u64) -> Option<String> {
     None
 }
 
-/// Is it an overlay that says it has written back, and never does?
-pub(super) fn is_volatile(device: u64, mount: u64) -> bool {
-    find_mount(device, mount).is_some_and(|mounted| never_writes_back(&mounted))
-}
-
 fn never_writes_back(mounted: &Mount) -> bool {
     VOLATILE
         .iter()
@@ -219,8 +282,7 @@ fn never_writes_back(mounted: &Mount) -> bool {
 
 /// The line of `mountinfo` that says most: the first where all of the file system is mounted, else
 /// that of the mount itself, else the first of its device.
-fn find_mount(device: u64, mount: u64) -> Option<Mount> {
-    let table = MountTable::read().ok()?;
+fn find_mount(table: &MountTable, device: u64, mount: u64) -> Option<Mount> {
     let mut of_device = table.of_device(device);
     let found = of_device.find(|mounted| mounted.root == b"/");
     let found = found.or_else(|| table.find(mount));

@@ -49,6 +49,14 @@ impl FileHandles {
         Handle::of_handle(&self.handles.handle_of(inode, generation)?)
     }
 
+    /// Whether this inode, in this life of its number, still has a name. `None`: that cannot be
+    /// told.
+    pub fn is_there(&self, inode: u64, generation: u32) -> Option<bool> {
+        let place = OFlags::PATH | OFlags::NOFOLLOW;
+        let opened = self.handles.open_with(inode, generation, place).ok()?;
+        Some(opened.is_some())
+    }
+
     /// Opens a regular file of the file system for reading. `None`: it is gone, or handles are
     /// refused.
     pub(super) fn open_inode(&self, inode: u64, generation: u32) -> Option<OwnedFd> {

@@ -47,7 +47,8 @@ pub(super) fn begin(
     let began = Instant::now();
     refuse_mounted(path)?;
     let barrier = barrier_now();
-    let stamp = ImageStamp::of(path).map_err(Failure::local("look at", path))?;
+    let stamp = ImageStamp::of(path).and_then(ImageStamp::with_users);
+    let stamp = stamp.map_err(Failure::local("look at", path))?;
     let image = Image::open(path, OpenedAs::Still).map_err(|error| {
         Failure::Other(format!(
             "read the file system in {}: {error} (ext2/3/4 and XFS without partitions can be read \

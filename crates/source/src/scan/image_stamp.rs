@@ -4,6 +4,7 @@
 //! seen: writes to a device that the kernel does not count.
 
 use super::{ScanProblem, barrier_now};
+use crate::raw::state::Use;
 use bale_format::entry::Time;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
@@ -20,6 +21,8 @@ const STAMP_PAUSE: Duration = Duration::from_millis(5);
 pub struct ImageStamp {
     path: PathBuf,
     before: WriteCount,
+    /// Who used it then, if that was asked.
+    used: Option<Use>,
 }
 
 #[derive(PartialEq, Eq)]
@@ -41,16 +44,44 @@ impl ImageStamp {
             let before = WriteCount::of(path)?;
             if before.is_not_racy() || began.elapsed() > STAMP_WAIT_MAX {
                 let path = path.to_path_buf();
-                return Ok(ImageStamp { path, before });
+                return Ok(ImageStamp {
+                    path,
+                    before,
+                    used: None,
+                });
             }
             std::thread::sleep(STAMP_PAUSE);
         }
     }
 
-    /// A problem if the image was modified since `before`.
+    /// The same, which knows who uses a file. A device is held by who reads it.
+    pub(super) fn with_users(self) -> io::Result<ImageStamp> {
+        let metadata = std::fs::metadata(&self.path)?;
+        let used = metadata.is_file().then(|| Use::of(&self.path, &metadata));
+        Ok(ImageStamp { used, ..self })
+    }
+
+    /// Who uses it now, or did when it was asked first.
+    fn user(&self) -> Option<String> {
+        match self.used.as_ref()? {
+            Use::Others(user) => Some(user.clone()),
+            Use::Nobody(_) => {
+                let metadata = std::fs::metadata(&self.path).ok()?;
+                match Use::of(&self.path, &metadata) {
+                    Use::Others(user) => Some(user),
+                    Use::Nobody(_) => None,
+                }
+            }
+        }
+    }
+
+    /// A problem if the image was modified since `before`, or somebody may have who is not seen.
     pub fn check(&self) -> Option<ScanProblem> {
         let error = match WriteCount::of(&self.path) {
-            Ok(now) if now == self.before => return None,
+            Ok(now) if now == self.before => io::Error::other(format!(
+                "it {}: what was stored may belong to different moments",
+                self.user()?
+            )),
             Ok(_) => io::Error::other(
                 "the image was written to while it was read: what was stored may belong to \
                  different moments",

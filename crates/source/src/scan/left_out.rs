@@ -1,15 +1,18 @@
 //! What no backup should hold: the repository that it goes to, its cache and its key, which would
 //! store every backup once more in the next one; and other repositories, by the tag that `init`
-//! puts beside their `config` and its copy.
+//! puts beside their `config` and its copy. Marks count that the owner of the directory or root
+//! has: where everybody may write, nobody else takes what others have there out of the backup.
 //!
-//! What is in use is known by device and inode, so links and bind mounts lead to the same answer.
+//! What is in use is known by device and inode, so links and bind mounts lead to the same answer;
+//! another inode of that number, in a view of several file systems, is told apart by its handle and
+//! the time when it was made.
 //! What is left out is named, and the row of a directory says that its content is not here. A
 //! source that was named is never left out.
 
-use super::identity::Identity;
-use bale_pipeline::filter::RepositoryMarks;
-use rustix::fs::Statx;
-use std::os::fd::BorrowedFd;
+use super::identity::{Evidence, Identity, identity_of};
+use bale_pipeline::filter::{Mark, RepositoryMarks};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, Statx, StatxFlags};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
 
 /// Links of the directory of a repository, where subdirectories are counted: itself, its name, and
@@ -19,7 +22,7 @@ const REPOSITORY_LINKS_MIN: u32 = 9;
 /// What to leave out.
 #[derive(Clone, Debug, Default)]
 pub struct LeftOut {
-    in_use: Vec<Identity>,
+    in_use: Vec<(Identity, Evidence)>,
     repositories: Option<RepositoryMarks>,
 }
 
@@ -34,8 +37,12 @@ impl LeftOut {
 
     /// The same, and what a path leads to, if it is there.
     pub fn and_in_use(mut self, path: &Path) -> LeftOut {
-        if let Ok(metadata) = std::fs::metadata(path) {
-            self.in_use.push(identity_of_metadata(&metadata));
+        let flags = OFlags::PATH | OFlags::CLOEXEC;
+        if let Ok(opened) = rustix::fs::openat(CWD, path, flags, Mode::empty())
+            && let Ok(stat) = rustix::fs::statx(&opened, c"", AtFlags::EMPTY_PATH, StatxFlags::INO)
+        {
+            let evidence = Evidence::of(opened.as_fd(), c"");
+            self.in_use.push((identity_of(&stat), evidence));
         }
         self
     }
@@ -43,7 +50,7 @@ impl LeftOut {
     /// Tells apart what leaves out different things.
     pub fn fingerprint(&self) -> [u8; 32] {
         let mut in_use: Vec<_> = (self.in_use.iter())
-            .map(|identity| (identity.device, identity.inode))
+            .map(|(identity, _)| (identity.device, identity.inode))
             .collect();
         in_use.sort_unstable();
         let mut hash = blake3::Hasher::new();
@@ -55,8 +62,23 @@ impl LeftOut {
         *hash.finalize().as_bytes()
     }
 
+    /// Where numbers of inodes are what they say.
     pub(super) fn is_in_use(&self, identity: Identity) -> bool {
-        self.in_use.contains(&identity)
+        self.in_use.iter().any(|(in_use, _)| *in_use == identity)
+    }
+
+    /// Whether a name leads to what is in use, and not to another inode of that number.
+    pub(super) fn is_in_use_at(
+        &self,
+        directory: BorrowedFd<'_>,
+        name: &std::ffi::CStr,
+        identity: Identity,
+    ) -> bool {
+        self.is_in_use(identity) && {
+            let evidence = Evidence::of(directory, name);
+            let mut in_use = self.in_use.iter();
+            in_use.any(|(in_use, its)| *in_use == identity && !its.differs(&evidence))
+        }
     }
 
     /// Marks of a directory that is a repository; none: it is not one, or repositories are wanted.
@@ -74,16 +96,16 @@ impl LeftOut {
         stat: &Statx,
     ) -> bool {
         let marks = self.marks_of(stat.stx_nlink);
-        marks.is_some_and(|marks| marks.are_borne(|mark| mark.is_in(directory, name)))
+        let is_borne = |mark: &Mark| {
+            let owner = mark.owner_in(directory, name);
+            owner.is_some_and(|owner| may_mark(owner, stat.stx_uid)) && mark.is_in(directory, name)
+        };
+        marks.is_some_and(|marks| marks.are_borne(is_borne))
     }
 }
 
-fn identity_of_metadata(metadata: &std::fs::Metadata) -> Identity {
-    use std::os::unix::fs::MetadataExt;
-    let device = metadata.dev();
-    let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
-    Identity {
-        device: u64::from(major) << 32 | u64::from(minor),
-        inode: metadata.ino(),
-    }
+/// Whether the owner of a file may mark the directory that it is in, and of which the other is
+/// owner.
+pub(super) fn may_mark(owner: u32, directory_owner: u32) -> bool {
+    owner == 0 || owner == directory_owner
 }

@@ -1,19 +1,32 @@
 //! Listing one directory.
+//!
+//! A listing is no moment: what is renamed meanwhile may be in it under neither name (every file
+//! system), and so may what another file is renamed over (btrfs, tmpfs). So the stamps of the
+//! directory are taken before and after; where they moved, it is listed again and all names that
+//! any listing had are taken, until the stamps stand still, or two listings in turn have the same
+//! names. Where neither comes, the directory is flagged and named: names may be missing.
 
 use super::directory::DirectoryFd;
 use super::names::{NAME_BYTES_MAX, Names, NamesSorter, SortedNames};
-use super::{BATCH_ENTRIES_MAX, GETDENTS_BYTES, LIST_NAMES_BYTES_MAX};
+use super::{BATCH_ENTRIES_MAX, GETDENTS_BYTES, LIST_NAMES_BYTES_MAX, barrier_now};
+use bale_format::entry::Time;
 use bale_pipeline::spill::Spill;
-use rustix::fs::{FileType, RawDir, RawDirEntry, SeekFrom};
+use rustix::fs::{AtFlags, FileType, RawDir, RawDirEntry, SeekFrom, Statx, StatxFlags};
 use rustix::io::Errno;
 use std::io;
 use std::ops::ControlFlow;
-use std::os::fd::AsFd;
-use std::sync::Mutex;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::{LockResult, Mutex, MutexGuard};
+
+/// Listings of one directory at most.
+const LISTINGS_MAX: usize = 6;
 
 /// What a listing gave.
 pub(super) struct Listed {
     pub(super) names: ListedNames,
+    /// Several listings are in it, so that a name that stands in it twice is one of several of
+    /// them.
+    pub(super) is_union: bool,
     /// Why names may be missing.
     pub(super) error: Option<io::Error>,
 }
@@ -33,13 +46,16 @@ pub(super) fn each_entry(
     fd: impl AsFd,
     take: &mut dyn FnMut(&RawDirEntry<'_>) -> ControlFlow<()>,
 ) -> io::Result<()> {
+    let fd = fd.as_fd();
     let mut buffer: Vec<u8> = Vec::with_capacity(GETDENTS_BYTES);
     let mut entries = RawDir::new(fd, buffer.spare_capacity_mut());
     while let Some(next) = entries.next() {
         let entry = match next {
             Ok(entry) => entry,
-            // The directory was removed while it was open: it is empty now.
-            Err(Errno::NOENT) => break,
+            // The directory was removed while it was open: it is empty now. A server may say the
+            // same of one that is there.
+            Err(Errno::NOENT) if has_no_links(fd) => break,
+            Err(Errno::NOENT) => return Err(not_listed()),
             Err(Errno::INTR) => continue,
             Err(errno) => return Err(errno.into()),
         };
@@ -51,63 +67,179 @@ pub(super) fn each_entry(
     Ok(())
 }
 
+fn has_no_links(fd: BorrowedFd<'_>) -> bool {
+    let stat = rustix::fs::statx(fd, c"", AtFlags::EMPTY_PATH, StatxFlags::NLINK);
+    stat.is_ok_and(|stat| stat.stx_nlink == 0)
+}
+
+fn not_listed() -> io::Error {
+    io::Error::other("its file system says that it does not exist, though it is open and linked")
+}
+
+/// When names of a directory changed last, as its file system stamps it.
+#[derive(PartialEq, Eq)]
+struct Stamps {
+    modified: Time,
+    changed: Time,
+}
+
+impl Stamps {
+    fn of(fd: &DirectoryFd) -> io::Result<Stamps> {
+        let mask = StatxFlags::MTIME | StatxFlags::CTIME;
+        let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_FORCE_SYNC;
+        let stat: Statx = rustix::fs::statx(fd, c"", flags, mask)?;
+        Ok(Stamps {
+            modified: super::statx::time_of(stat.stx_mtime),
+            changed: super::statx::time_of(stat.stx_ctime),
+        })
+    }
+
+    /// Whether a change from this moment on has other stamps.
+    fn are_before(&self, moment: Time) -> bool {
+        self.modified.is_stamped_before(moment) && self.changed.is_stamped_before(moment)
+    }
+}
+
+/// The set of names of one listing, by the sum of their hashes: two sets have the same one only by
+/// chance.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+struct NameSum(u128);
+
+impl NameSum {
+    fn add(&mut self, name: &[u8]) {
+        let hash = blake3::hash(name);
+        let (first, _) = hash
+            .as_bytes()
+            .split_first_chunk()
+            .expect("32 bytes are 16");
+        self.0 = self.0.wrapping_add(u128::from_le_bytes(*first));
+    }
+}
+
 /// Lists all names. `large` is held while a directory is listed whose names do not fit a worker's
 /// share of memory.
 pub(super) fn list(fd: &DirectoryFd, spill: Spill<'_>, large: &Mutex<()>) -> Listed {
-    let mut names = Names::default();
-    let mut error = None;
+    let mut union = Union {
+        names: Names::default(),
+        sorter: None,
+        error: None,
+        spill,
+        large,
+    };
     if !fd.listable() {
         return Listed {
-            names: ListedNames::Few(names),
+            names: ListedNames::Few(union.names),
+            is_union: false,
             error: Some(Errno::ACCESS.into()),
         };
     }
-    // The descriptor may have been listed before.
-    if let Err(seek) = rustix::fs::seek(fd, SeekFrom::Start(0)) {
-        error = Some(seek.into());
+    let mut listings = 0;
+    let mut last = None;
+    let error = loop {
+        let moment = barrier_now();
+        let before = Stamps::of(fd);
+        // Of the first listing nobody needs the sum if nothing changed meanwhile, as nearly always.
+        let sum = match union.list_once(fd, listings > 0) {
+            Ok(sum) => sum,
+            Err(error) => break Some(error),
+        };
+        listings += 1;
+        let is_still = match (&before, Stamps::of(fd)) {
+            (Ok(before), Ok(after)) => *before == after && before.are_before(moment),
+            // Without stamps, two listings have to agree.
+            _ => false,
+        };
+        if is_still || (sum.is_some() && last == sum) {
+            break None;
+        }
+        if listings == LISTINGS_MAX {
+            break Some(io::Error::other(
+                "it changes each time that it is listed: names may be missing (a snapshot of the \
+                 file system, by --snapshot-command, stands still)",
+            ));
+        }
+        last = sum;
+    };
+    union.finish(error, listings > 1)
+}
+
+/// Names of one or several listings.
+struct Union<'a> {
+    names: Names,
+    /// Of a large directory, with what says that no other one is listed.
+    sorter: Option<(LockResult<MutexGuard<'a, ()>>, NamesSorter)>,
+    /// What happened to a name.
+    error: Option<io::Error>,
+    spill: Spill<'a>,
+    large: &'a Mutex<()>,
+}
+
+impl Union<'_> {
+    fn list_once(&mut self, fd: &DirectoryFd, sums: bool) -> io::Result<Option<NameSum>> {
+        // The descriptor may have been listed before.
+        rustix::fs::seek(fd, SeekFrom::Start(0))?;
+        let mut sum = sums.then(NameSum::default);
+        let mut failed = None;
+        each_entry(fd, &mut |entry| {
+            let name = entry.file_name().to_bytes();
+            if let Some(sum) = &mut sum {
+                sum.add(name);
+            }
+            match self.push(name, entry) {
+                Ok(()) => ControlFlow::Continue(()),
+                Err(sort) => {
+                    failed = Some(sort);
+                    ControlFlow::Break(())
+                }
+            }
+        })?;
+        failed.map_or(Ok(sum), Err)
     }
-    // Of a large directory, with what says that no other one is listed.
-    let mut sorter = None;
-    let listed = each_entry(fd, &mut |entry| {
-        let name = entry.file_name().to_bytes();
+
+    fn push(&mut self, name: &[u8], entry: &RawDirEntry<'_>) -> io::Result<()> {
         if name.len() > NAME_BYTES_MAX {
-            error = Some(Errno::NAMETOOLONG.into());
-            return ControlFlow::Continue(());
+            self.error = Some(Errno::NAMETOOLONG.into());
+            return Ok(());
         }
         let may_be_directory = matches!(entry.file_type(), FileType::Directory | FileType::Unknown);
-        let pushed = match &mut sorter {
+        if let Some((_, sorter)) = &mut self.sorter {
+            return sorter.push_as(name, entry.ino(), may_be_directory);
+        }
+        self.names.push_as(name, entry.ino(), may_be_directory);
+        if self.names.bytes() <= LIST_NAMES_BYTES_MAX {
+            return Ok(());
+        }
+        let sorter = NamesSorter::new(self.spill);
+        let (_held, sorter) = self.sorter.insert((self.large.lock(), sorter));
+        sorter.take(&mut self.names)
+    }
+
+    fn finish(mut self, error: Option<io::Error>, is_union: bool) -> Listed {
+        let error = error.or(self.error);
+        let names = match self.sorter {
+            Some((_held, sorter)) => sorter.finish().map(ListedNames::Many),
             None => {
-                names.push_as(name, entry.ino(), may_be_directory);
-                if names.bytes() <= LIST_NAMES_BYTES_MAX {
-                    return ControlFlow::Continue(());
+                self.names.sort();
+                if is_union {
+                    self.names.dedup();
                 }
-                let (_held, sorter) = sorter.insert((large.lock(), NamesSorter::new(spill)));
-                sorter.take(&mut names)
+                Ok(match self.names.items.len() <= BATCH_ENTRIES_MAX {
+                    true => ListedNames::Few(self.names),
+                    false => ListedNames::Many(SortedNames::Memory(self.names, 0)),
+                })
             }
-            Some((_, sorter)) => sorter.push_as(name, entry.ino(), may_be_directory),
         };
-        if let Err(sort) = pushed {
-            error = Some(sort);
-            return ControlFlow::Break(());
+        match names {
+            Ok(names) => Listed {
+                names,
+                is_union,
+                error,
+            },
+            Err(sort) => Listed {
+                names: ListedNames::Few(Names::default()),
+                is_union,
+                error: Some(sort),
+            },
         }
-        ControlFlow::Continue(())
-    });
-    let error = listed.err().or(error);
-    let names = match sorter {
-        Some((_held, sorter)) => sorter.finish().map(ListedNames::Many),
-        None => {
-            names.sort();
-            Ok(match names.items.len() <= BATCH_ENTRIES_MAX {
-                true => ListedNames::Few(names),
-                false => ListedNames::Many(SortedNames::Memory(names, 0)),
-            })
-        }
-    };
-    match names {
-        Ok(names) => Listed { names, error },
-        Err(sort) => Listed {
-            names: ListedNames::Few(Names::default()),
-            error: Some(sort),
-        },
     }
 }

@@ -58,6 +58,8 @@ pub struct LiveTarget {
     /// this file system is hidden, and what is seen there is not in it.
     pub mounts_below: Vec<PathBuf>,
     node: DeviceNode,
+    /// The source itself.
+    path: PathBuf,
 }
 
 impl LiveTarget {
@@ -70,6 +72,30 @@ impl LiveTarget {
             places.push(other);
         }
         PathBuf::from(places)
+    }
+
+    /// Whether all that this way of scanning needs is still so: asked at the end, of what was true
+    /// at the beginning.
+    pub fn check_again(&self) -> Result<(), NotPossible> {
+        let place = PathTarget::of(&self.path).map_err(|error| {
+            NotPossible(format!(
+                "{}: it cannot be opened: {error}",
+                self.path.display()
+            ))
+        })?;
+        if (place.device, place.inode) != (self.device, self.inode) {
+            return not_possible("another directory is at its path than when the scan began");
+        }
+        let table = MountTable::read()
+            .map_err(|error| NotPossible(format!("the table of mounts cannot be read: {error}")))?;
+        let Some(mount) = table.find(place.mount) else {
+            return not_possible("its mount is not in this process's table of mounts");
+        };
+        check_options(mount)?;
+        if self.read_only && !mount.has_super_option("ro") {
+            return not_possible("it was read-only when the scan began, and is written to now");
+        }
+        Ok(())
     }
 
     /// The device, to be opened while this exists.
@@ -108,6 +134,7 @@ pub fn live_target(path: &Path, scratch: &Path) -> Result<LiveTarget, NotPossibl
     let kind = kind_of(mount, &place)?;
     check_options(mount)?;
     check_device(mount.device)?;
+    check_driver(mount)?;
     check_user_namespace()?;
     let Some(path_inside) = mount.path_inside(path) else {
         return not_possible("its path does not lead through its mount point");
@@ -127,6 +154,7 @@ pub fn live_target(path: &Path, scratch: &Path) -> Result<LiveTarget, NotPossibl
         mounts_below: table.below(path),
         directory: place.directory,
         node,
+        path: path.to_owned(),
     })
 }
 
@@ -241,6 +269,36 @@ fn check_device(device: u64) -> Result<(), NotPossible> {
         }
     }
     Ok(())
+}
+
+/// What the driver of ext4 says of its file systems: one that is not there is another driver's,
+/// which keeps directories in a cache of its own; one that is read-only after an error may have
+/// pages in memory that never come to the device.
+fn check_driver(mount: &Mount) -> Result<(), NotPossible> {
+    const DRIVER: &str = "/sys/fs/ext4";
+    if !mount.kind.starts_with("ext") || !Path::new(DRIVER).is_dir() {
+        return Ok(());
+    }
+    let block = format!(
+        "/sys/dev/block/{}:{}",
+        mount.device >> 32,
+        mount.device as u32
+    );
+    let Ok(block) = std::fs::read_link(block) else {
+        return Ok(());
+    };
+    let state = Path::new(DRIVER).join(block.file_name().unwrap_or_default());
+    if !state.is_dir() {
+        return match mount.kind.as_str() {
+            "ext4" => Ok(()),
+            kind => not_possible(format!("its driver is not that of ext4, but of {kind}")),
+        };
+    }
+    let errors = std::fs::read_to_string(state.join("errors_count")).unwrap_or_default();
+    match mount.has_super_option("ro") && !matches!(errors.trim(), "" | "0") {
+        true => not_possible("it is read-only, and there were errors in it"),
+        false => Ok(()),
+    }
 }
 
 /// In a user namespace owners are other numbers than on the device.

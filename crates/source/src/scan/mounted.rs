@@ -96,6 +96,8 @@ pub enum SecondLook {
         items: ScanItems,
         /// Which inodes, sorted.
         changed: Arc<Vec<u64>>,
+        /// Says of an inode whether it is still there.
+        handles: Option<Arc<FileHandles>>,
     },
     /// Nothing that was read without the kernel can be trusted: this is a walk.
     Unsure {
@@ -391,11 +393,13 @@ impl MountedScan {
         // not change itself, may be moved on the device while it is read. The kernel knows where it
         // is.
         self.context.barrier = None;
+        let handles = self.context.handles.clone();
         let scanner =
             ImageScanner::start(sources, &self.gathered, self.context, &self.emit_options);
         Ok(SecondLook::Changed {
             items: Box::new(scanner.map_err(Failure::local("scan", &self.target.mount_point))?),
             changed,
+            handles,
         })
     }
 
@@ -408,6 +412,7 @@ impl MountedScan {
         if self.fixed.unfrozen {
             write_back(&self.target)?;
         }
+        self.target.check_again().map_err(|why| why.to_string())?;
         if self.clock.seen() {
             return Err("the clock was changed during the scan".to_owned());
         }

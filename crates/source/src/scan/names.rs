@@ -63,6 +63,13 @@ impl Names {
         self.items
             .sort_unstable_by(|a, b| arena[a.range()].cmp(&arena[b.range()]));
     }
+
+    /// Leaves one of each name; they are sorted.
+    pub(super) fn dedup(&mut self) {
+        let arena = &self.arena;
+        self.items
+            .dedup_by(|a, b| arena[a.range()] == arena[b.range()]);
+    }
 }
 
 /// All names of a large directory, to be taken in sorted order.

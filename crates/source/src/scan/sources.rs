@@ -96,6 +96,9 @@ impl Sources {
     /// Where a path is in the copy that its source is read from, if there is one: another inode,
     /// and the same thing.
     pub fn in_copy(&self, path: &Path) -> Option<PathBuf> {
+        if self.read_at.is_empty() {
+            return None;
+        }
         let path = std::fs::canonicalize(path).ok()?;
         let inside = |(source, place): &(PathBuf, PathBuf)| {
             let rest = path.strip_prefix(source).ok()?;
@@ -164,7 +167,9 @@ fn require_same_inode(source: &Path, place: &Path) -> io::Result<()> {
 }
 
 fn resolve_one(path: &Path) -> io::Result<PathBuf> {
-    let whole = path.as_os_str().as_bytes().ends_with(b"/");
+    // Both lead through a link (POSIX.1-2024, 4.16, Pathname Resolution).
+    let bytes = path.as_os_str().as_bytes();
+    let whole = bytes.ends_with(b"/") || bytes.ends_with(b"/.");
     match (path.parent(), path.file_name()) {
         (Some(parent), Some(name)) if !whole => {
             let parent = match parent.as_os_str().is_empty() {

@@ -1,7 +1,7 @@
 //! From names to entries: one `statx` for each, in inode order, then back in the order of names.
 
 use super::directory::{Directory, DirectoryFd};
-use super::filesystems::{Filesystems, is_volatile};
+use super::filesystems::Filesystems;
 use super::grafts::Graft;
 use super::identity::Stay;
 use super::identity::{Handle, identity_of};
@@ -9,33 +9,21 @@ use super::left_out::LeftOut;
 use super::names::Names;
 use super::pending::{ChildrenReach, Subdirectory};
 use super::sources::SourceNode;
+use super::statted::Statted;
 use super::statx::{Atime, entry_of, mount_of, stat_at, stat_row_at, stay_of};
 use super::vanished::{LastKnown, Lost};
 use super::{Note, NoteKind, PARENT_BYTES_MAX, ScanProblem};
 use bale_format::entry::{Entry, EntryFlags, Kind};
 use bale_pipeline::filter::Filter;
-use bale_sys::open::open_for_reading;
+use bale_sys::open::{open_beneath, open_for_reading};
 use bytes::Bytes;
-use rustix::fs::{Access, AtFlags, CWD, OFlags, Statx};
+use rustix::fs::{Access, AtFlags, CWD, Mode, OFlags, Statx, StatxAttributes};
 use rustix::io::Errno;
 use std::cell::Cell;
 use std::ffi::CStr;
 use std::io;
 use std::os::fd::AsFd;
 use std::sync::Arc;
-
-/// What the names of one part of a directory became.
-#[derive(Default)]
-pub(super) struct Statted {
-    pub(super) entries: Vec<Entry>,
-    pub(super) subdirectories: Vec<Subdirectory>,
-    pub(super) problems: Vec<ScanProblem>,
-    pub(super) notes: Vec<Note>,
-    /// Listed, and not there: gone, or out of reach.
-    pub(super) unfound: Vec<Lost>,
-    /// Something that is there has no entry.
-    pub(super) incomplete: bool,
-}
 
 /// What all workers share for this.
 pub(super) struct Rules {
@@ -46,6 +34,29 @@ pub(super) struct Rules {
     pub(super) atime: Atime,
     /// Rights must be asked for, because they do not follow from being root.
     pub(super) stat_access: bool,
+}
+
+/// A name as its directory has it.
+struct ListedName<'a> {
+    name: &'a [u8],
+    /// 0: not known.
+    inode: u64,
+    seen: LastKnown,
+}
+
+impl ListedName<'_> {
+    fn file(name: &[u8]) -> ListedName<'_> {
+        ListedName {
+            name,
+            inode: 0,
+            seen: LastKnown::NoDirectory,
+        }
+    }
+}
+
+/// A directory in which something is mounted when it is entered.
+pub(super) fn is_automount(stat: &Statx) -> bool {
+    stat.stx_attributes.contains(StatxAttributes::AUTOMOUNT)
 }
 
 /// A part of a directory being worked on.
@@ -72,7 +83,9 @@ impl Part<'_> {
         let mut stats: Vec<Option<rustix::io::Result<Statx>>> = Vec::new();
         stats.resize_with(names.items.len(), || None);
         for at in order {
-            stats[at as usize] = Some(self.stat_name(c_name(&names, at as usize)));
+            let name = c_name(&names, at as usize);
+            let stat = self.stat_name(name).map(|stat| self.mounted(name, stat));
+            stats[at as usize] = Some(stat);
         }
         let arena = Bytes::from(names.arena);
         result.entries.reserve_exact(keep.len());
@@ -87,18 +100,39 @@ impl Part<'_> {
                 .expect("each name kept was looked at")
             {
                 Ok(stat) => self.add(name, with_nul, &stat, &mut result),
-                Err(errno) => match item.may_be_directory {
-                    true => self.missed(
-                        &name,
-                        errno.into(),
-                        LastKnown::PerhapsDirectory,
-                        &mut result,
-                    ),
-                    false => self.missed(&name, errno.into(), LastKnown::NoDirectory, &mut result),
-                },
+                Err(errno) => {
+                    let seen = match item.may_be_directory {
+                        true => LastKnown::PerhapsDirectory,
+                        false => LastKnown::NoDirectory,
+                    };
+                    let listed = ListedName {
+                        name: &name,
+                        inode: item.inode,
+                        seen,
+                    };
+                    self.missed(listed, errno.into(), &mut result);
+                }
             }
         }
+        result.drop_renamed();
         result
+    }
+
+    /// Where something is mounted by whoever enters, it is entered now: what its directory was
+    /// before is not what the scan comes to.
+    fn mounted(&self, name: &CStr, stat: Statx) -> Statx {
+        if !is_automount(&stat) || self.rules.one_file_system {
+            return stat;
+        }
+        let flags = OFlags::PATH | OFlags::DIRECTORY;
+        let path = bale_format::entry::join(self.path, name.to_bytes());
+        if self.rules.filter.excludes(&path)
+            || open_beneath(self.fd.as_fd(), name, flags, Mode::empty()).is_err()
+        {
+            return stat;
+        }
+        // What cannot be mounted is told when it is listed.
+        self.stat_name(name).unwrap_or(stat)
     }
 
     fn stat_name(&self, name: &CStr) -> rustix::io::Result<Statx> {
@@ -130,7 +164,7 @@ impl Part<'_> {
             if at > 0 && name == names.get(at - 1) {
                 // A damaged file system: two files of one name, of which only one can be reached.
                 let error = io::Error::other("listed twice in one directory");
-                self.missed(name, error, LastKnown::NoDirectory, result);
+                self.missed(ListedName::file(name), error, result);
                 continue;
             }
             if self.rules.filter.has_patterns() && self.source_node(name).is_none() {
@@ -153,20 +187,21 @@ impl Part<'_> {
         }
     }
 
-    fn missed(&self, name: &[u8], error: io::Error, seen: LastKnown, result: &mut Statted) {
+    fn missed(&self, listed: ListedName<'_>, error: io::Error, result: &mut Statted) {
         let gone = error.kind() == io::ErrorKind::NotFound;
         if gone && matches!(self.reach, ChildrenReach::Marks) {
             // Asked for without knowing that it is there.
         } else if gone && !matches!(self.reach, ChildrenReach::Only(_)) {
             result.unfound.push(Lost {
                 directory: self.directory.clone(),
-                name: Bytes::copy_from_slice(name),
-                seen,
+                name: Bytes::copy_from_slice(listed.name),
+                inode: listed.inode,
+                seen: listed.seen,
             });
         } else {
             result.incomplete = true;
             result.problems.push(ScanProblem {
-                path: bale_format::entry::join(self.path, name),
+                path: bale_format::entry::join(self.path, listed.name),
                 action: "stat",
                 error,
             });
@@ -176,7 +211,7 @@ impl Part<'_> {
     fn add(&self, name: Bytes, c_name: &CStr, stat: &Statx, result: &mut Statted) {
         let Some(mut entry) = entry_of(self.path.clone(), name, stat, self.rules.atime) else {
             let error = io::Error::other("unknown file type");
-            return self.missed(c_name.to_bytes(), error, LastKnown::NoDirectory, result);
+            return self.missed(ListedName::file(c_name.to_bytes()), error, result);
         };
         let mount = mount_of(stat);
         let named = self
@@ -190,7 +225,10 @@ impl Part<'_> {
             } else if self.is_elsewhere(stat) {
                 Some(NoteKind::OtherFilesystem)
             } else {
-                let is_in_use = self.rules.left_out.is_in_use(identity_of(stat));
+                let is_in_use =
+                    self.rules
+                        .left_out
+                        .is_in_use_at(self.fd.as_fd(), c_name, identity_of(stat));
                 is_in_use.then_some(NoteKind::InUse)
             };
             if let Some(kind) = kind {
@@ -217,7 +255,7 @@ impl Part<'_> {
     }
 
     /// Asks only when the device is another than that of the entry before.
-    fn filesystem_number(&self, device: u64, mount: u64, c_name: &CStr) -> u32 {
+    pub(super) fn filesystem_number(&self, device: u64, mount: u64, c_name: &CStr) -> u32 {
         match self.last_filesystem.get() {
             Some((last, number)) if last == device => number,
             _ => {
@@ -243,7 +281,7 @@ impl Part<'_> {
         match self.last_racy.get() {
             Some((last, is_always_racy)) if last == filesystem => is_always_racy,
             _ => {
-                let write_back = || match is_volatile(device, mount) {
+                let write_back = || match self.rules.filesystems.is_volatile(device, mount) {
                     true => Err(io::ErrorKind::Unsupported.into()),
                     false => self.write_back(device, c_name),
                 };
@@ -268,21 +306,10 @@ impl Part<'_> {
         Ok(())
     }
 
-    /// What is bound from the same file system is not, and neither is a part of the same mount with
-    /// a number of its own: a subvolume, a file of an overlay.
-    fn is_elsewhere(&self, stat: &Statx) -> bool {
-        match self.reach {
-            ChildrenReach::All(Some(source)) | ChildrenReach::AllAnd(Some(source), _) => {
-                source.device != identity_of(stat).device && source.mount != mount_of(stat)
-            }
-            _ => false,
-        }
-    }
-
     /// Why a directory is left out, if it is, as this backup's own or as a repository.
     fn left_out(&self, c_name: &CStr, stat: &Statx) -> Option<NoteKind> {
         let left_out = &self.rules.left_out;
-        if left_out.is_in_use(identity_of(stat)) {
+        if left_out.is_in_use_at(self.fd.as_fd(), c_name, identity_of(stat)) {
             return Some(NoteKind::InUse);
         }
         let is_repository = left_out.is_repository(self.fd.as_fd(), c_name, stat);
@@ -309,25 +336,11 @@ impl Part<'_> {
                     });
                 }
             }
-            Ok(reach) if self.directory.is_or_is_below(identity) => {
-                drop(reach);
-                entry.flags.set(EntryFlags::NOT_CROSSED);
-                let path = entry.path();
-                if self.rules.one_file_system {
-                    // Whoever stays on a file system wants it once.
-                    return out.notes.push(Note {
-                        path,
-                        kind: NoteKind::Above,
-                        has_row: true,
-                    });
-                }
-                out.problems.push(ScanProblem {
-                    path,
-                    action: "enter",
-                    error: io::Error::other("a directory above this one is mounted here"),
-                });
-            }
             Ok(reach) => {
+                if let Some(refused) = self.same_above(c_name, stat) {
+                    drop(reach);
+                    return self.not_entered_again(entry, refused, out);
+                }
                 if matches!(reach, ChildrenReach::Marks) {
                     entry.flags.set(EntryFlags::NOT_CROSSED);
                 }
@@ -376,6 +389,7 @@ impl Part<'_> {
             true => Some(NoteKind::OtherFilesystem),
             false => self.left_out(c_name, stat),
         };
+        let not_crossed = not_crossed.or_else(|| self.not_here(c_name, stat));
         if let Some(kind) = not_crossed {
             return match node {
                 Some(node) => Ok(ChildrenReach::Only(node.clone())),
@@ -388,6 +402,11 @@ impl Part<'_> {
             if answer == Err(Errno::ACCESS) {
                 return Err(Refused::because(Errno::ACCESS.into()));
             }
+        }
+        if stat.stx_attributes.contains(StatxAttributes::ENCRYPTED) && self.is_locked(c_name) {
+            return Err(Refused::because(io::Error::other(
+                "it is encrypted, and its key is not there: unlock it, or leave it out",
+            )));
         }
         let marks = self.rules.filter.marks();
         if marks.iter().any(|mark| mark.is_in(self.fd.as_fd(), c_name)) {

@@ -67,7 +67,7 @@ pub(super) fn stay_of(stat: &Statx) -> Stay {
     }
 }
 
-fn time(stamp: StatxTimestamp) -> Time {
+pub(super) fn time_of(stamp: StatxTimestamp) -> Time {
     Time {
         seconds: stamp.tv_sec,
         nanos: stamp.tv_nsec,
@@ -81,7 +81,7 @@ pub(super) fn entry_of(parent: Bytes, name: Bytes, stat: &Statx, atime: Atime) -
     let mut entry = Entry::new(parent, name, Kind::from_mode(mode)?);
     set_stat(&mut entry, stat);
     if atime == Atime::Taken && stat.stx_mask & StatxFlags::ATIME.bits() != 0 {
-        entry.atime = time(stat.stx_atime).into();
+        entry.atime = time_of(stat.stx_atime).into();
     }
     Some(entry)
 }
@@ -92,8 +92,8 @@ pub fn set_stat(entry: &mut Entry, stat: &Statx) {
     entry.mode = u32::from(stat.stx_mode) & 0o7777;
     entry.uid = stat.stx_uid;
     entry.gid = stat.stx_gid;
-    entry.mtime = time(stat.stx_mtime);
-    entry.ctime = time(stat.stx_ctime);
+    entry.mtime = time_of(stat.stx_mtime);
+    entry.ctime = time_of(stat.stx_ctime);
     entry.inode = stat.stx_ino;
     entry.nlink = stat.stx_nlink;
     entry.size = match entry.kind {

@@ -1,10 +1,11 @@
 //! Names that were listed and then gave ENOENT: vanished (a note) or unreachable (a problem).
 //!
 //! The rule, wherever that is met: what is really gone is a note; all else is a problem. A name is
-//! gone if a fresh listing of its directory, through a fresh descriptor, does not have it; what was
-//! a directory must be gone itself, whatever its name, because one that was moved has taken along
-//! what is in it. A damaged directory, a file system that lists what it cannot look up, a directory
-//! that was renamed while it was scanned: problems.
+//! gone if a fresh listing of its directory, through a fresh descriptor, has neither it nor its
+//! inode under another name: that file was renamed, and is under neither name in the snapshot. What
+//! was a directory must be gone itself, whatever its name, because one that was moved has taken
+//! along what is in it. A damaged directory, a file system that lists what it cannot look up, a
+//! directory that was renamed while it was scanned: problems.
 //!
 //! A scan collects such names ([`Unfound`]) and lists each directory that has some once more when
 //! it is at its end, or when there are many. Who reads files asks one by one ([`ListedAgain`]).
@@ -16,6 +17,7 @@ use super::{BATCH_ENTRIES_MAX, Note, NoteKind, ScanItem, ScanProblem};
 use crate::image::EntryPlace;
 use bale_format::entry::{Entry, EntryFlags, Key, join};
 use bytes::Bytes;
+use rustix::fs::RawDirEntry;
 use std::io;
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -25,8 +27,8 @@ const WAITING_MAX: usize = 4 << 10;
 /// Memory for them.
 pub(super) const UNFOUND_BYTES: usize =
     (WAITING_MAX + BATCH_ENTRIES_MAX) * (size_of::<Lost>() + NAME_BYTES_MAX);
-/// Names that are remembered of a directory listed again: 8 bytes each.
-const REMEMBERED_MAX: usize = 64 << 10;
+/// Names that are remembered of a directory listed again: 16 bytes each, with their inodes.
+const REMEMBERED_MAX: usize = 32 << 10;
 /// Names listed again of one directory, while its files are read.
 const LISTED_AGAIN_MAX: u64 = 4 << 20;
 
@@ -43,10 +45,17 @@ pub(super) enum LastKnown {
 pub(super) struct Lost {
     pub(super) directory: Arc<Directory>,
     pub(super) name: Bytes,
+    /// As its directory listed it; 0: not known.
+    pub(super) inode: u64,
     pub(super) seen: LastKnown,
 }
 
 impl Lost {
+    /// Its inode may stand under another name. A directory is asked for by itself.
+    pub(super) fn may_be_renamed(&self) -> bool {
+        self.inode != 0 && !matches!(self.seen, LastKnown::Directory(_))
+    }
+
     /// A directory that was there and could not be entered. `None`: for another reason than that it
     /// was not found.
     pub(super) fn of_directory(directory: &Arc<Directory>, error: &io::Error) -> Option<Lost> {
@@ -54,6 +63,7 @@ impl Lost {
         (error.kind() == io::ErrorKind::NotFound).then(|| Lost {
             directory: parent.clone(),
             name: directory.name().clone(),
+            inode: 0,
             seen: LastKnown::Directory(directory.clone()),
         })
     }
@@ -85,18 +95,29 @@ impl Unfound {
 
 /// Sorted names of one directory.
 fn look_in_one_directory(lost: &[Lost]) -> Vec<ScanItem> {
-    let mut listed = vec![false; lost.len()];
-    let whole = list_again(&lost[0].directory, &mut |name| {
+    let mut now = vec![Found::default(); lost.len()];
+    let mut by_inode: Vec<usize> = (0..lost.len()).collect();
+    by_inode.retain(|at| lost[*at].may_be_renamed());
+    by_inode.sort_unstable_by_key(|at| lost[*at].inode);
+    let whole = list_again(&lost[0].directory, &mut |entry| {
+        let name = entry.file_name().to_bytes();
         let from = lost.partition_point(|lost| &lost.name[..] < name);
         let same = lost[from..].iter().take_while(|lost| lost.name == name);
         let same = same.count();
-        listed[from..from + same].fill(true);
+        for found in &mut now[from..from + same] {
+            found.is_listed = true;
+        }
+        let from = by_inode.partition_point(|at| lost[*at].inode < entry.ino());
+        let same = by_inode[from..].iter();
+        for at in same.take_while(|at| lost[**at].inode == entry.ino()) {
+            now[*at].is_renamed |= lost[*at].name != name;
+        }
     });
     let path = lost[0].directory.path();
     let mut items = Vec::new();
-    for (lost, is_listed) in lost.iter().zip(listed) {
+    for (lost, found) in lost.iter().zip(now) {
         let path_of_it = join(&path, &lost.name);
-        match why_not_gone(lost, is_listed, &whole) {
+        match why_not_gone(lost, found, &whole) {
             None => items.push(ScanItem::Note(Note {
                 path: path_of_it,
                 kind: NoteKind::Vanished,
@@ -123,15 +144,26 @@ fn look_in_one_directory(lost: &[Lost]) -> Vec<ScanItem> {
     items
 }
 
+/// What a fresh listing has of a lost name.
+#[derive(Clone, Copy, Default)]
+struct Found {
+    is_listed: bool,
+    /// Its inode has another name there.
+    is_renamed: bool,
+}
+
 /// `None`: it is gone.
-fn why_not_gone(lost: &Lost, is_listed: bool, listing: &io::Result<Again>) -> Option<io::Error> {
+fn why_not_gone(lost: &Lost, found: Found, listing: &io::Result<Again>) -> Option<io::Error> {
     match listing {
         Err(error) => return Some(not_listed_again(error)),
         Ok(Again::Removed) => return None,
         Ok(Again::Listed) => {}
     }
-    if is_listed {
+    if found.is_listed {
         return Some(still_listed());
+    }
+    if found.is_renamed {
+        return Some(renamed());
     }
     match &lost.seen {
         LastKnown::NoDirectory => None,
@@ -157,6 +189,25 @@ fn moved() -> io::Error {
     )
 }
 
+fn renamed() -> io::Error {
+    io::Error::other(Renamed)
+}
+
+/// A name whose inode has another one now in its directory.
+#[derive(Clone, Copy, Debug, thiserror::Error)]
+#[error(
+    "it was renamed in its directory before it was read: it is not in this snapshot unless its new \
+     name is"
+)]
+pub struct Renamed;
+
+impl Renamed {
+    /// Whether that is the trouble.
+    pub fn is_why(error: &io::Error) -> bool {
+        error.get_ref().is_some_and(|inner| inner.is::<Renamed>())
+    }
+}
+
 fn still_listed() -> io::Error {
     io::Error::other(
         "its directory lists it, and there is no such file: a damaged directory, or a name that \
@@ -170,13 +221,17 @@ fn not_listed_again(error: &io::Error) -> io::Error {
 }
 
 /// What became of a directory.
-enum Again {
+pub(super) enum Again {
     Listed,
     /// It is gone itself, and all that was in it.
     Removed,
 }
 
-fn list_again(directory: &Arc<Directory>, name: &mut dyn FnMut(&[u8])) -> io::Result<Again> {
+/// Lists through a fresh descriptor.
+pub(super) fn list_again(
+    directory: &Arc<Directory>,
+    take: &mut dyn FnMut(&RawDirEntry<'_>),
+) -> io::Result<Again> {
     let opened = match directory.open_anew() {
         Ok(opened) => opened,
         Err(_) if directory.is_removed() == Some(true) => return Ok(Again::Removed),
@@ -187,7 +242,7 @@ fn list_again(directory: &Arc<Directory>, name: &mut dyn FnMut(&[u8])) -> io::Re
         return Err(io::ErrorKind::PermissionDenied.into());
     }
     each_entry(&opened, &mut |entry| {
-        name(entry.file_name().to_bytes());
+        take(entry);
         ControlFlow::Continue(())
     })?;
     Ok(Again::Listed)
@@ -201,6 +256,8 @@ pub struct ListedAgain {
     directory: Option<Arc<Directory>>,
     /// Keyed by nothing: two names of one hash are taken for a name that is there. Sorted.
     names: Vec<u64>,
+    /// Inode numbers, sorted.
+    inodes: Vec<u64>,
     remembers_all: bool,
     listed: u64,
 }
@@ -210,7 +267,7 @@ impl ListedAgain {
     /// better.
     pub fn check_gone(&mut self, place: &EntryPlace, entry: &Entry) -> Result<(), ScanProblem> {
         let checked = match place {
-            EntryPlace::Directory(directory) => self.look_for(directory, &entry.name),
+            EntryPlace::Directory(directory) => self.look_for(directory, entry),
             EntryPlace::Image(_) => Err(io::Error::other("nothing vanishes from an image")),
         };
         checked.map_err(|error| ScanProblem {
@@ -220,7 +277,8 @@ impl ListedAgain {
         })
     }
 
-    fn look_for(&mut self, directory: &Arc<Directory>, name: &[u8]) -> io::Result<()> {
+    fn look_for(&mut self, directory: &Arc<Directory>, entry: &Entry) -> io::Result<()> {
+        let name = &entry.name[..];
         let is_known = self.directory.as_ref();
         if !is_known.is_some_and(|known| Arc::ptr_eq(known, directory)) {
             *self = ListedAgain {
@@ -228,7 +286,10 @@ impl ListedAgain {
                 ..ListedAgain::default()
             };
         } else if self.remembers_all && !self.has(name) {
-            return Ok(());
+            return match self.inodes.binary_search(&entry.inode) {
+                Ok(_) if entry.nlink < 2 => Err(renamed()),
+                _ => Ok(()),
+            };
         }
         if self.listed > LISTED_AGAIN_MAX {
             return Err(io::Error::other(
@@ -237,23 +298,31 @@ impl ListedAgain {
             ));
         }
         self.names.clear();
+        self.inodes.clear();
         self.remembers_all = true;
-        let mut is_listed = false;
+        let mut found = Found::default();
         let again = list_again(directory, &mut |listed| {
             self.listed += 1;
-            is_listed |= listed == name;
-            match self.names.len() < REMEMBERED_MAX {
-                true => self.names.push(hash(listed)),
-                false => self.remembers_all = false,
+            let its_name = listed.file_name().to_bytes();
+            found.is_listed |= its_name == name;
+            // Of several names, another one may be what stood there all the time.
+            found.is_renamed |= listed.ino() == entry.inode && entry.nlink < 2;
+            if self.names.len() < REMEMBERED_MAX {
+                self.names.push(hash(its_name));
+                self.inodes.push(listed.ino());
+            } else {
+                self.remembers_all = false;
             }
         });
         self.names.sort_unstable();
+        self.inodes.sort_unstable();
         match again {
             Err(error) => {
                 self.remembers_all = false;
                 Err(not_listed_again(&error))
             }
-            Ok(_) if is_listed => Err(still_listed()),
+            Ok(_) if found.is_listed => Err(still_listed()),
+            Ok(_) if found.is_renamed => Err(renamed()),
             Ok(_) => Ok(()),
         }
     }

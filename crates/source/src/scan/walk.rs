@@ -7,8 +7,10 @@ use super::identity::identity_of;
 use super::list::{ListedNames, list};
 use super::names::Names;
 use super::pending::{ChildrenReach, Overflow};
+use super::renamed::stat_renamed;
 use super::sources::Sources;
-use super::stat::{Part, Rules, Statted, names_of_marks, names_of_node, reach_of_node};
+use super::stat::{Part, Rules, names_of_marks, names_of_node, reach_of_node};
+use super::statted::Statted;
 use super::statx::{Atime, entry_of, mount_of, stat_row_at, stay_of};
 use super::vanished::{Lost, Unfound};
 use super::window::{Front, Large, TaskResult, WalkTask, WalkVisit, Window};
@@ -355,6 +357,7 @@ impl WalkShared {
                             visit,
                             path,
                             names,
+                            is_union: listed.is_union,
                             last,
                         });
                         return TaskResult::Large { items, large };
@@ -386,6 +389,12 @@ impl WalkShared {
             items = unreadable(&path, "sort", error);
             false
         });
+        if large.is_union {
+            names.dedup();
+            if !names.items.is_empty() && names.get(0) == large.last {
+                names.items.remove(0);
+            }
+        }
         if !names.items.is_empty() {
             if names.get(0) == large.last {
                 let error = io::Error::other("listed twice in one directory");
@@ -420,7 +429,7 @@ impl WalkShared {
         mut items: Vec<ScanItem>,
         of: Option<u64>,
     ) -> TaskResult {
-        let arena_bytes = names.arena.len();
+        let mut arena_bytes = names.arena.len();
         let part = Part {
             rules: &self.rules,
             directory: &visit.directory,
@@ -430,7 +439,10 @@ impl WalkShared {
             last_filesystem: Cell::new(None),
             last_racy: Cell::new(None),
         };
-        let statted: Statted = part.stat(names);
+        let mut statted: Statted = part.stat(names);
+        if of.is_none() {
+            arena_bytes += stat_renamed(&part, &mut statted);
+        }
         if statted.incomplete {
             items.push(amend(&path, EntryFlags::UNREADABLE));
         }

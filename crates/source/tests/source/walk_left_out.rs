@@ -108,6 +108,14 @@ fn a_repository_is_known_by_its_tag_and_its_config() {
     let left = (without_slash(&repository), NoteKind::Repository);
     assert_eq!(kinds(&walked), [left]);
     assert!(walked.has(&place.join("planted/7/file")));
+    // Nobody else's marks take what is in a directory out of the backup.
+    if is_root() {
+        let nobody = Some(65_534);
+        std::os::unix::fs::chown(repository.join("config"), nobody, None).unwrap();
+        assert!(walk(&[&place.path], marked()).has(&repository.join("packs")));
+        std::os::unix::fs::chown(&repository, nobody, None).unwrap();
+        assert!(!walk(&[&place.path], marked()).has(&repository.join("packs")));
+    }
     let asked_for = walk(&[&place.path], options(LeftOut::default()));
     assert!(asked_for.has(&repository.join("packs")));
     let named = walk(&[&repository], marked());

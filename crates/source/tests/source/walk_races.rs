@@ -3,7 +3,7 @@
 use crate::walk_support::{
     BindMount, LoopMount, TempPlace, Walked, is_root, threads, walk, while_disturbed, without_slash,
 };
-use bale_format::entry::{EntryFlags, Kind};
+use bale_format::entry::{EntryFlags, Key, Kind};
 use bale_source::scan::{BATCH_ENTRIES_MAX, NoteKind, ScanItem, ScanOptions, Scanner, Sources};
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 use std::os::unix::fs::symlink;
@@ -268,4 +268,80 @@ fn spoil(mount: &LoopMount, offset: u64) {
         .unwrap();
     device.write_all_at(&[0x5a; 1024], offset).unwrap();
     device.sync_all().unwrap();
+}
+
+/// Every file exists at every moment, under one of two names. Each is found, or its directory is
+/// named as one that lacks something.
+#[test]
+fn a_file_that_is_renamed_in_its_directory_is_found_or_named() {
+    const FILES: usize = 300;
+    let place = TempPlace::new();
+    let name = |number: usize, is_marked: bool| {
+        place.join(&format!(
+            "m/{number:05}.host:2,{}",
+            if is_marked { "S" } else { "" }
+        ))
+    };
+    for number in 0..FILES {
+        place.write(&format!("m/{number:05}.host:2,"), b"x");
+    }
+    let directory = without_slash(&place.join("m"));
+    let mut step = 0;
+    let mark = || {
+        let (number, is_marked) = (step * 7 % FILES, step / FILES % 2 == 1);
+        std::fs::rename(name(number, is_marked), name(number, !is_marked)).unwrap();
+        step += 1;
+    };
+    while_disturbed(mark, || {
+        for round in 0..100 {
+            let walked = walk(&[&place.join("m")], threads(round % 3));
+            let files = walked
+                .entries
+                .iter()
+                .filter(|entry| entry.kind == Kind::File);
+            let inodes: std::collections::BTreeSet<u64> = files.map(|entry| entry.inode).collect();
+            let is_named = (walked.amends.iter()).any(|(key, flags)| {
+                *key == Key::of_path(&directory) && *flags == EntryFlags::UNREADABLE
+            });
+            assert!(
+                is_named && !walked.problems.is_empty() || inodes.len() == FILES,
+                "{} of {FILES}, and not a word",
+                inodes.len()
+            );
+        }
+    });
+}
+
+/// What is renamed over a name moves behind the end of a listing on tmpfs and btrfs.
+#[test]
+fn a_file_that_is_replaced_on_tmpfs_is_found_or_its_directory_is_named() {
+    const FILES: usize = 5000;
+    if !is_root() || !std::path::Path::new("/dev/shm").is_dir() {
+        return crate::walk_support::skipped("no /dev/shm, or not root");
+    }
+    let place = tempfile::tempdir_in("/dev/shm").unwrap();
+    let place = place.path().canonicalize().unwrap();
+    let directory = place.join("m");
+    std::fs::create_dir(&directory).unwrap();
+    for number in 0..FILES {
+        std::fs::write(directory.join(format!("f{number:05}")), "x").unwrap();
+    }
+    let temporary = place.join("t");
+    let mut step = 1_usize;
+    let replace = || {
+        step = step.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        std::fs::write(&temporary, "y").unwrap();
+        let name = format!("f{:05}", (step >> 33) % FILES);
+        std::fs::rename(&temporary, directory.join(name)).unwrap();
+    };
+    while_disturbed(replace, || {
+        for round in 0..20 {
+            let walked = walk(&[&directory], threads(round % 3));
+            let found = walked.below(&directory).len();
+            assert!(
+                found == FILES || !walked.amends.is_empty() && !walked.problems.is_empty(),
+                "{found} of {FILES}, and not a word"
+            );
+        }
+    });
 }

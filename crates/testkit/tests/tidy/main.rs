@@ -363,12 +363,24 @@ fn has_test(text: &str, name: &str) -> bool {
 }
 
 #[test]
-fn every_test_that_the_proof_names_exists() {
-    let proof = std::fs::read_to_string(repository().join("docs/PROOF.md")).unwrap();
-    let named: Vec<_> = (proof.split('`'))
+fn every_test_that_the_proof_and_the_beliefs_name_exists() {
+    let page = |name: &str| std::fs::read_to_string(repository().join("docs").join(name)).unwrap();
+    let (proof, beliefs) = (page("PROOF.md"), page("BELIEFS.md"));
+    let tests_of = |page: &'_ str| page.split('`').filter(|word| word.contains("::")).count();
+    assert!(
+        tests_of(&proof) > 100,
+        "the proof names {} tests",
+        tests_of(&proof)
+    );
+    let rows = beliefs
+        .lines()
+        .filter(|line| line.starts_with("| "))
+        .count();
+    // The head of the table is a row, too.
+    assert_eq!(tests_of(&beliefs), rows - 1, "a belief has one test");
+    let named: Vec<_> = (proof.split('`').chain(beliefs.split('`')))
         .filter_map(|word| word.split_once("::"))
         .collect();
-    assert!(named.len() > 100, "the proof names {} tests", named.len());
     let findings: Vec<_> = named
         .iter()
         .filter(|(file, test)| {
@@ -377,7 +389,10 @@ fn every_test_that_the_proof_names_exists() {
         })
         .map(|(file, test)| format!("{file}::{test}"))
         .collect();
-    must_be_empty(&findings, "say in docs/PROOF.md where it is shown now:");
+    must_be_empty(
+        &findings,
+        "say in docs/PROOF.md or docs/BELIEFS.md where it is shown now:",
+    );
 }
 
 #[test]

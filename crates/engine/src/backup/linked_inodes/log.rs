@@ -10,8 +10,8 @@ use bale_format::EntryFlags;
 use bale_pipeline::memory::MemoryPlan;
 
 /// A link in the file.
-const RECORD_BYTES: usize = 64;
-/// Links that are in memory at the end: 4 MiB with the usual ceiling of memory.
+const RECORD_BYTES: usize = 76;
+/// Links that are in memory at the end: 5 MiB with the usual ceiling of memory.
 const RECENT_LINKS: usize = 1 << 16;
 /// Links that are written, and read again, together.
 const BLOCK_LINKS: u32 = 1 << 8;
@@ -104,8 +104,8 @@ impl Log {
 }
 
 /// Tag (1: bundled, 2: pieces) and flags, file system, inode, ctime, chunk, size, offset, content
-/// hash, and four bytes of a hash of all this: a disk that returns something else must not give a
-/// file another's content.
+/// hash, hash of the stat, generation, and four bytes of a hash of all this: a disk that returns
+/// something else must not give a file another's content.
 fn encode(link: &Link) -> [u8; RECORD_BYTES] {
     let content = &link.content;
     let (tag, chunk, offset) = match content.content_ref {
@@ -128,6 +128,8 @@ fn encode(link: &Link) -> [u8; RECORD_BYTES] {
     put(&key.size.to_le_bytes());
     put(&offset.to_le_bytes());
     put(&content.content_hash);
+    put(&key.stat.to_le_bytes());
+    put(&content.generation.to_le_bytes());
     let check = check_of(&record);
     record[RECORD_BYTES - 4..].copy_from_slice(&check);
     record
@@ -151,6 +153,7 @@ fn decode(record: &[u8; RECORD_BYTES], key: &LinkKey) -> Option<Link> {
         inode: long(8),
         ctime: (long(16) as i64, number(24)),
         size: long(32),
+        stat: long(60),
     };
     if found != *key || record[RECORD_BYTES - 4..] != check_of(record) {
         return None;
@@ -161,6 +164,7 @@ fn decode(record: &[u8; RECORD_BYTES], key: &LinkKey) -> Option<Link> {
             content_ref,
             content_hash: record[44..60].try_into().expect("16 bytes"),
             flags: EntryFlags(number(0) >> FLAGS_SHIFT),
+            generation: number(68),
         },
     })
 }
@@ -181,6 +185,7 @@ mod tests {
             inode: 77,
             ctime: (-5, 6),
             size: 4096,
+            stat: 1 << 63,
         };
         let chunk = ChunkNumber::from_number(9);
         let link = Link {
@@ -189,6 +194,7 @@ mod tests {
                 content_ref: ContentRef::Bundled { chunk, offset: 5 },
                 content_hash: [4; 16],
                 flags: EntryFlags(SHARED_FLAGS),
+                generation: 8,
             },
         };
         let record = encode(&link);

@@ -24,9 +24,14 @@ impl RowWriter<'_> {
     }
 
     /// The same, with another time of last access.
-    pub(super) fn take_accessed(&mut self, entry: Box<Entry>, old: Box<Entry>) -> Result<()> {
-        let is_linked = old.is_hard_link() && old.content != Content::None;
-        if let Some(content) = is_linked.then(|| self.other_content(&old)).flatten() {
+    pub(super) fn take_accessed(
+        &mut self,
+        entry: Box<Entry>,
+        old: Box<Entry>,
+        shares: bool,
+    ) -> Result<()> {
+        let shares = shares && old.content != Content::None;
+        if let Some(content) = shares.then(|| self.other_content(&old)).flatten() {
             let entry = with_content(entry, &content);
             return self.wait(entry, Some(content.content_ref), Some(old));
         }

@@ -1,7 +1,7 @@
 //! Opening a large file: direct reads where they pay, a map of holes where it is believed.
 
 use crate::read::ranges::next_data;
-use crate::read::{refresh, stat_of, wait_for_writers};
+use crate::read::{refresh, settle, stat_of, wait_for_writers};
 use crate::scan::Directory;
 use bale_format::entry::Entry;
 use bale_sys::buffer::ALIGNMENT;
@@ -15,18 +15,35 @@ use std::sync::Arc;
 /// of no data at all is not believed.
 const BLOCKS_WITHOUT_DATA_BYTES_MAX: u64 = 64 << 10;
 
+/// A large file that was opened.
+pub(super) struct OpenedFile {
+    pub(super) file: OwnedFd,
+    pub(super) stat: Statx,
+    /// Reads go past the page cache.
+    pub(super) direct: bool,
+    /// Somebody may write to it, and its stamps may not show that.
+    pub(super) unproven: bool,
+}
+
 /// Opens for direct reads unless much of the file is in the page cache anyway, or the file system
 /// has none.
-pub(super) fn open_file(
-    directory: &Arc<Directory>,
-    entry: &mut Entry,
-) -> io::Result<(OwnedFd, Statx, bool)> {
+pub(super) fn open_file(directory: &Arc<Directory>, entry: &mut Entry) -> io::Result<OpenedFile> {
     let file = directory.open_file(entry)?;
-    let stat = stat_of(file.as_fd())?;
+    let mut stat = stat_of(file.as_fd())?;
     refresh(entry, &stat)?;
-    wait_for_writers(file.as_fd(), entry);
+    let mut unproven = false;
+    if wait_for_writers(file.as_fd(), entry) {
+        unproven = !settle(file.as_fd(), entry)?;
+        stat = stat_of(file.as_fd())?;
+        refresh(entry, &stat)?;
+    }
     let direct = wants_direct(&file, &stat) && set_direct(&file).is_ok();
-    Ok((file, stat, direct))
+    Ok(OpenedFile {
+        file,
+        stat,
+        direct,
+        unproven,
+    })
 }
 
 fn wants_direct(file: &OwnedFd, stat: &Statx) -> bool {

@@ -102,8 +102,10 @@ impl Opened {
         if let Some(fd) = &fd
             && file.entry.size <= SMALL_BYTES_MAX
         {
-            wait_for_writers(fd.as_fd(), &mut file.entry);
-            bytes = job.room;
+            // What somebody may write to is read alone, twice.
+            if !wait_for_writers(fd.as_fd(), &mut file.entry) {
+                bytes = job.room;
+            }
         }
         Opened {
             file,
@@ -203,13 +205,14 @@ impl SmallFile {
                 return Ok(());
             }
             let size = self.entry.size as usize;
+            let mut is_written = false;
             let filled = match ahead.take() {
                 Some(len) => Filled {
                     len,
                     ..Filled::default()
                 },
                 None => {
-                    wait_for_writers(fd, &mut self.entry);
+                    is_written = wait_for_writers(fd, &mut self.entry);
                     // One byte more than there should be tells in the same call that the file ends
                     // there.
                     if attempt > 0 || bytes.len() != size + 1 {
@@ -221,9 +224,10 @@ impl SmallFile {
             };
             bytes.truncate(filled.len.min(size));
             let incomplete = complete_opened(fd, &mut self.entry).err();
+            let agrees = !is_written || filled.error.is_some() || reads_again(fd, &bytes)?;
             let stat = stat_of(fd)?;
-            let moved = !is_unchanged(&self.entry, &stat);
-            // Some files are shorter than they say (`/sys`), and stay so.
+            let moved = !is_unchanged(&self.entry, &stat) || !agrees;
+            // Some files are shorter than they say, and stay so; `keep` says where that is right.
             let settled = filled.len == size || attempt > 0;
             if !moved && settled || attempt > READ_RETRIES_MAX {
                 self.problems.extend(incomplete);
@@ -252,6 +256,14 @@ impl SmallFile {
             self.bad = clip(&filled.bad, size);
             self.problems
                 .push(problem(&self.entry, "read", errno.into()));
+        } else if !moved && size < self.entry.size && !has_sizes_of_pages(fd) {
+            self.entry.flags.set(EntryFlags::INCOMPLETE);
+            let why = format!(
+                "its file system says {} bytes, and gives {size}, twice",
+                self.entry.size
+            );
+            self.problems
+                .push(problem(&self.entry, "read", io::Error::other(why)));
         }
         self.entry.size = size;
         if may_have_holes(stat) && !moved {
@@ -287,6 +299,38 @@ impl SmallFile {
         self.entry.flags.set(EntryFlags::UNREADABLE);
         self.problems.push(problem(&self.entry, "read", error));
     }
+}
+
+/// Whether a second read gives the same bytes, and no more. If so, that is what the file held at
+/// the moment between the two, whatever stamps it has.
+fn reads_again(fd: BorrowedFd<'_>, bytes: &[u8]) -> io::Result<bool> {
+    let mut again = BytesMut::zeroed(bytes.len() + 1);
+    let filled = read_range(fd, 0, &mut again, bytes.len().max(1))?;
+    Ok(filled.error.is_none()
+        && filled.len.min(again.len()) == bytes.len()
+        && again[..bytes.len()] == *bytes)
+}
+
+/// Whether sizes here are those of pages and not of files: file systems of the kernel's own state,
+/// by their magic numbers (linux/magic.h): sysfs, proc, debugfs, tracefs, securityfs, configfs,
+/// cgroup, cgroup2, efivarfs, pstore, bpf, selinuxfs.
+fn has_sizes_of_pages(fd: BorrowedFd<'_>) -> bool {
+    const MAGICS: [u32; 12] = [
+        0x6265_6572,
+        0x9fa0,
+        0x6462_6720,
+        0x7472_6163,
+        0x7363_6673,
+        0x6265_6570,
+        0x0027_e0eb,
+        0x6367_7270,
+        0xde5e_81e4,
+        0x6165_676c,
+        0xcafe_4a11,
+        0xf97c_ff8c,
+    ];
+    // Magic numbers have 32 bits, whatever type the kernel gives them in.
+    rustix::fs::fstatfs(fd).is_ok_and(|stat| MAGICS.contains(&(stat.f_type as u32)))
 }
 
 fn clip(ranges: &[Range<usize>], size: u64) -> Vec<Range<u64>> {

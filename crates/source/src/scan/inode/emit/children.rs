@@ -5,6 +5,7 @@ use crate::image::{ImageInode, OpenedAs};
 use crate::scan::directory::Directory;
 use crate::scan::identity::{Handle, Identity};
 use crate::scan::inode::tree::{Child, ChildHere, Marks, Position};
+use crate::scan::left_out::may_mark;
 use crate::scan::pending::{ChildrenReach, Subdirectory};
 use crate::scan::sources::SourceNode;
 use crate::scan::stat::reach_of_node;
@@ -254,8 +255,18 @@ impl Order {
             return Some(NoteKind::InUse);
         }
         let marks = self.rules.left_out.marks_of(inode.nlink).cloned()?;
-        let is_repository = marks.are_borne(|mark| self.bears(child.inode, mark));
+        let is_repository = marks.are_borne(|mark| {
+            self.owner_of_mark(child.inode, mark)
+                .is_some_and(|owner| may_mark(owner, inode.uid))
+                && self.bears(child.inode, mark)
+        });
         is_repository.then_some(NoteKind::Repository)
+    }
+
+    fn owner_of_mark(&mut self, directory: u64, mark: &Mark) -> Option<u32> {
+        let found = self.tree.child(directory, mark.file().to_bytes());
+        let mut file = found.ok().flatten()?;
+        Some(self.maker.inode_of(&mut file).ok()?.uid)
     }
 
     fn bears(&mut self, directory: u64, mark: &Mark) -> bool {

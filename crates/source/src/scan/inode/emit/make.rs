@@ -287,7 +287,18 @@ impl Maker {
         self.image.state() == OpenedAs::Mounted
             && (self.barrier.is_none_or(is_late)
                 || matches!(inode.layout, Layout::Kernel(_))
+                || kind == Kind::Symlink && self.is_target_elsewhere(inode)
                 || kind == Kind::File && content.mapping_has_nodes(inode.number, &self.raw))
+    }
+
+    /// Until Linux 5.19, ext4 had targets that do not fit into the inode in a page cache of their
+    /// own, and not in that of the device ("ext4: convert symlink external data block mapping to
+    /// bdev").
+    fn is_target_elsewhere(&self, inode: &Inode) -> bool {
+        const IN_INODE_BYTES_MAX: u64 = 60;
+        inode.size >= IN_INODE_BYTES_MAX
+            && self.image.facts().has_metadata_in_page_cache
+            && !bale_sys::kernel::is_at_least(5, 19)
     }
 
     /// Of the inode that was unpacked last, if its content is to be read from there.

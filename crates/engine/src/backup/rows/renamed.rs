@@ -1,0 +1,52 @@
+//! Files that were renamed before they were read: found under their new names, or told.
+
+use crate::backup::tally::Tally;
+use bale_format::{Entry, EntryFlags};
+use bale_source::scan::{Renamed, ScanProblem};
+
+/// Files that are waited for. More are told at once.
+const RENAMED_MAX: usize = 4 << 10;
+
+/// Those of which no row came so far.
+#[derive(Default)]
+pub(super) struct RenamedFiles(Vec<Renaming>);
+
+struct Renaming {
+    filesystem: u32,
+    inode: u64,
+    problem: ScanProblem,
+}
+
+impl RenamedFiles {
+    /// Whether a file was only renamed, so that its new name may come.
+    pub(super) fn waits_for(&mut self, entry: &Entry, problem: &ScanProblem) -> bool {
+        if !Renamed::is_why(&problem.error) || self.0.len() >= RENAMED_MAX {
+            return false;
+        }
+        self.0.push(Renaming {
+            filesystem: entry.filesystem,
+            inode: entry.inode,
+            problem: ScanProblem {
+                path: problem.path.clone(),
+                action: problem.action,
+                error: std::io::Error::other(Renamed),
+            },
+        });
+        true
+    }
+
+    /// A row that is stored.
+    pub(super) fn met(&mut self, entry: &Entry) {
+        if !self.0.is_empty() && !entry.flags.has(EntryFlags::UNREADABLE) {
+            let it = (entry.filesystem, entry.inode);
+            self.0.retain(|one| (one.filesystem, one.inode) != it);
+        }
+    }
+
+    /// Tells of those whose new names did not come.
+    pub(super) fn report(&self, tally: &Tally<'_>) {
+        for one in &self.0 {
+            tally.reading_problem(&one.problem, EntryFlags::UNREADABLE);
+        }
+    }
+}
