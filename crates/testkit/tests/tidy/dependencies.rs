@@ -216,6 +216,14 @@ fn everything_comes_from_the_one_registry() {
     must_be_empty(&findings, "take it from crates.io:");
 }
 
+/// A crate that gained a dependency is in both: lints of the fuzzer are refused where it is not.
+#[test]
+fn locks_are_of_the_manifests() {
+    for manifest in ["Cargo.toml", "fuzz/Cargo.toml"] {
+        metadata(manifest, &["--filter-platform", TARGETS[0]]);
+    }
+}
+
 /// The packages of both workspaces that are ours.
 fn ours() -> Vec<Value> {
     let mut ours = Vec::new();
