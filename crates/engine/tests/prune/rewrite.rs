@@ -257,9 +257,14 @@ fn the_old_snapshots_stay_until_they_are_to_go_and_a_second_rewrite_has_nothing_
             .all(|one| one.fate == SnapshotFate::Unchanged),
         "{again:?}"
     );
-    // And who holds it still is named.
-    let held: Vec<_> = before[1..3].iter().map(|(id, _)| *id).collect();
-    assert_eq!(again.held_by, held);
+    // And who holds it still is named. The last does where it has a layer in common with the one
+    // before it, as far as times were old enough to be believed.
+    let ids: Vec<_> = before.iter().map(|(id, _)| *id).collect();
+    assert!(
+        again.held_by == ids[1..3] || again.held_by == ids[1..4],
+        "{:?} of {ids:?}",
+        again.held_by
+    );
 }
 
 /// As after one that was killed before it removed them.
