@@ -59,7 +59,7 @@ pub(super) struct Comparer<'a> {
     filesystems: Vec<u32>,
     /// Positions in the snapshot's list of those whose inode numbers promise nothing.
     ambiguous: HashSet<u32>,
-    /// Of those whose files may hold bytes though their size is 0: a program makes them.
+    /// Positions of those whose files may hold bytes though their size is 0: a program makes them.
     dubious_sizes: HashSet<u32>,
     scanned: Scanned,
     /// Record inodes that were stat'ed live.
@@ -71,7 +71,7 @@ pub(super) struct Comparer<'a> {
     /// Of files that are read, or reused.
     first_names: FirstNames,
     listed_again: ListedAgain,
-    /// Of a second pass over a mounted file system.
+    /// Names that went and came, in a second pass over a mounted file system.
     moved: Option<Moved<'a>>,
     /// The parent was made with the same excludes.
     excludes_as_before: bool,
@@ -101,7 +101,7 @@ impl<'a> Comparer<'a> {
             last_chunk: None,
             unchanged: Default::default(),
             first_names: FirstNames::within(&memory),
-            listed_again: ListedAgain::default(),
+            listed_again: ListedAgain::since(tally.began),
             moved: None,
             excludes_as_before: false,
             not_entered: HashMap::new(),
@@ -198,11 +198,7 @@ impl<'a> Comparer<'a> {
             entry.filesystem = self.filesystem_of(entry.filesystem);
             let old = find_old(cursor, &entry.parent, &entry.name, items, &mut self.moved)?;
             if let Some(moved) = &mut self.moved {
-                let before = old.map(|old| old.view().inode);
-                if before != Some(entry.inode) {
-                    old.iter().for_each(|old| moved.gone(&old.entry()));
-                    moved.added(&entry);
-                }
+                moved.compare(old, &entry);
             }
             if entry.flags.has(EntryFlags::NOT_CROSSED)
                 && let Some(old) = old
@@ -238,7 +234,6 @@ impl<'a> Comparer<'a> {
         let filesystem = self.filesystem_of(unchanged.filesystem());
         for (name, inode) in unchanged.children() {
             let old = find_old(cursor, unchanged.path(), name, items, &mut self.moved)?;
-            let before = old.map(|old| old.view().inode);
             if let Some(old) = old {
                 let view = old.view();
                 let is_it = rule::is_of_inode(&view, inode, filesystem);
@@ -250,11 +245,8 @@ impl<'a> Comparer<'a> {
             match unchanged.stat_from_device(name, inode) {
                 Ok(Some((mut entry, place))) => {
                     entry.filesystem = filesystem;
-                    if let Some(moved) = &mut self.moved
-                        && before != Some(entry.inode)
-                    {
-                        old.iter().for_each(|old| moved.gone(&old.entry()));
-                        moved.added(&entry);
+                    if let Some(moved) = &mut self.moved {
+                        moved.compare(old, &entry);
                     }
                     self.change(place, entry, old, items)?;
                     continue;

@@ -6,6 +6,7 @@
 //! that it was in lacks something.
 
 use bale_format::{Entry, Kind};
+use bale_repository::catalog::ParentRow;
 use bale_source::scan::handle::FileHandles;
 use std::collections::HashSet;
 
@@ -57,12 +58,23 @@ impl<'a> Moved<'a> {
         }
     }
 
+    /// A row of the second pass, and that of the first at its path.
+    pub(super) fn compare(&mut self, old: Option<ParentRow>, entry: &Entry) {
+        if old.is_some_and(|old| old.view().inode == entry.inode) {
+            return;
+        }
+        if let Some(old) = old {
+            self.gone(&old.entry());
+        }
+        self.added(entry);
+    }
+
     fn is_there(&self, row: &Entry) -> bool {
         self.handles.is_there(row.inode, row.generation) == Some(true)
     }
 
     /// A row of the second pass at a path where the first had another inode or none.
-    pub(super) fn added(&mut self, entry: &Entry) {
+    fn added(&mut self, entry: &Entry) {
         if self.added.len() < LOOKED_FOR_MAX {
             self.added.insert(entry.inode);
         }

@@ -106,7 +106,7 @@ impl<'a> RowWriter<'a> {
             projects: Projects::of(store, &sources),
             sources: SourcePaths::new(sources),
             changes: 0,
-            listed_again: ListedAgain::default(),
+            listed_again: ListedAgain::since(tally.began),
             renamed: RenamedFiles::default(),
             recount: None,
         }
@@ -323,10 +323,10 @@ impl<'a> RowWriter<'a> {
         old: Option<Box<Entry>>,
     ) -> Result<()> {
         if let Err(problem) = self.listed_again.check_gone(place, &entry) {
-            if self.renamed.waits_for(&entry, &problem) {
+            let Some(problem) = self.renamed.keep(&entry, problem) else {
                 self.waiting.extend(old.map(PendingRow::Gone));
                 return Ok(());
-            }
+            };
             entry.flags.set(EntryFlags::UNREADABLE);
             self.tally.reading_problem(&problem, entry.flags);
             return self.wait(entry, None, old);

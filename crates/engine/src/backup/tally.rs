@@ -11,7 +11,7 @@ use crate::limits::PROGRESS_EVERY;
 use bale_format::snapshot::{
     Counts, Filesystem, PROBLEMS_LISTED_MAX, PathText, ProblemRecord, Totals,
 };
-use bale_format::{Entry, EntryFlags, Kind};
+use bale_format::{Entry, EntryFlags, Kind, Time};
 use bale_pipeline::monitor::{Monitor, Phase, Problem, Progress};
 use bale_repository::pack::WriterCounts;
 use bale_source::scan::{self, NoteKind};
@@ -21,6 +21,8 @@ use std::sync::{Mutex, MutexGuard};
 
 pub(super) struct Tally<'a> {
     monitor: &'a dyn Monitor,
+    /// By the clock of file systems: before anything of a second pass.
+    pub(super) began: Time,
     expected: Totals,
     files: AtomicU64,
     dirs: AtomicU64,
@@ -54,6 +56,7 @@ impl<'a> Tally<'a> {
     pub(super) fn new(monitor: &'a dyn Monitor, parent: &Parent, expected: Totals) -> Tally<'a> {
         Tally {
             monitor,
+            began: scan::barrier_now(),
             expected,
             files: AtomicU64::new(0),
             dirs: AtomicU64::new(0),

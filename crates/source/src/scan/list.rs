@@ -24,9 +24,6 @@ const LISTINGS_MAX: usize = 6;
 /// What a listing gave.
 pub(super) struct Listed {
     pub(super) names: ListedNames,
-    /// Several listings are in it, so that a name that stands in it twice is one of several of
-    /// them.
-    pub(super) is_union: bool,
     /// Why names may be missing.
     pub(super) error: Option<io::Error>,
 }
@@ -129,7 +126,6 @@ pub(super) fn list(fd: &DirectoryFd, spill: Spill<'_>, large: &Mutex<()>) -> Lis
     if !fd.listable() {
         return Listed {
             names: ListedNames::Few(union.names),
-            is_union: false,
             error: Some(Errno::ACCESS.into()),
         };
     }
@@ -217,7 +213,7 @@ impl Union<'_> {
     fn finish(mut self, error: Option<io::Error>, is_union: bool) -> Listed {
         let error = error.or(self.error);
         let names = match self.sorter {
-            Some((_held, sorter)) => sorter.finish().map(ListedNames::Many),
+            Some((_held, sorter)) => sorter.finish(is_union).map(ListedNames::Many),
             None => {
                 self.names.sort();
                 if is_union {
@@ -230,14 +226,9 @@ impl Union<'_> {
             }
         };
         match names {
-            Ok(names) => Listed {
-                names,
-                is_union,
-                error,
-            },
+            Ok(names) => Listed { names, error },
             Err(sort) => Listed {
                 names: ListedNames::Few(Names::default()),
-                is_union,
                 error: Some(sort),
             },
         }

@@ -76,8 +76,9 @@ impl Names {
 pub(super) enum SortedNames {
     /// In memory; the next one is at the position.
     Memory(Names, usize),
-    /// As far as memory goes.
-    Sorted(Sorted),
+    /// In memory as far as that goes. Of several listings: with the name that was taken last, which
+    /// is not given again.
+    Sorted(Sorted, Option<Vec<u8>>),
 }
 
 impl SortedNames {
@@ -93,13 +94,22 @@ impl SortedNames {
                 *at = end;
                 Ok(end < names.items.len())
             }
-            SortedNames::Sorted(sorted) => {
-                for _ in 0..count {
+            SortedNames::Sorted(sorted, last) => {
+                let mut taken = 0;
+                while taken < count {
                     let record = sorted.next_record().map_err(io::Error::other)?;
                     let Some((name, value)) = record else {
                         return Ok(false);
                     };
+                    if let Some(last) = last {
+                        if last == name {
+                            continue;
+                        }
+                        last.clear();
+                        last.extend_from_slice(name);
+                    }
                     push_sorted(name, value, into)?;
+                    taken += 1;
                 }
                 Ok(true)
             }
@@ -139,9 +149,10 @@ impl NamesSorter {
         pushed.map_err(io::Error::other)
     }
 
-    pub(super) fn finish(self) -> io::Result<SortedNames> {
+    /// `is_union`: of several listings, so that a name which came several times is one.
+    pub(super) fn finish(self, is_union: bool) -> io::Result<SortedNames> {
         let sorted = self.0.finish().map_err(io::Error::other)?;
-        Ok(SortedNames::Sorted(sorted))
+        Ok(SortedNames::Sorted(sorted, is_union.then(Vec::new)))
     }
 }
 
@@ -190,13 +201,33 @@ mod tests {
         }
         model.sort();
         sorter.take(&mut names).unwrap();
-        let mut sorted = sorter.finish().unwrap();
+        let mut sorted = sorter.finish(false).unwrap();
         let mut all = Names::default();
         while sorted.take(777, &mut all).unwrap() {}
         let all: Vec<_> = (0..all.items.len())
             .map(|at| (all.get(at).to_vec(), all.items[at].inode))
             .collect();
         assert!(all == model);
+    }
+
+    #[test]
+    fn names_of_several_listings_are_given_once_and_fill_what_is_asked_for() {
+        let mut sorter = NamesSorter::new(spill());
+        for _ in 0..3 {
+            for number in 0..1_000 {
+                let name = format!("{number:04}");
+                sorter.push_as(name.as_bytes(), number, false).unwrap();
+            }
+        }
+        let mut sorted = sorter.finish(true).unwrap();
+        let mut all = Names::default();
+        for taken in [300, 600, 900] {
+            assert!(sorted.take(300, &mut all).unwrap());
+            assert_eq!(all.items.len(), taken);
+        }
+        assert!(!sorted.take(300, &mut all).unwrap());
+        let inodes = all.items.iter().map(|item| item.inode);
+        assert!(inodes.eq(0..1_000));
     }
 
     #[test]
@@ -209,7 +240,7 @@ mod tests {
                 .push_as(name.as_bytes(), number, number % 3 == 0)
                 .unwrap();
         }
-        let mut sorted = sorter.finish().unwrap();
+        let mut sorted = sorter.finish(false).unwrap();
         let mut all = Names::default();
         sorted.take(usize::MAX, &mut all).unwrap();
         assert_eq!(all.items.len(), 20_000);

@@ -13,11 +13,13 @@
 use super::directory::Directory;
 use super::list::each_entry;
 use super::names::NAME_BYTES_MAX;
+use super::statx::time_of;
 use super::{BATCH_ENTRIES_MAX, Note, NoteKind, ScanItem, ScanProblem};
 use crate::image::EntryPlace;
-use bale_format::entry::{Entry, EntryFlags, Key, join};
+use bale_format::entry::{Entry, EntryFlags, Key, Time, join};
 use bytes::Bytes;
-use rustix::fs::RawDirEntry;
+use rustix::fs::{AtFlags, RawDirEntry, StatxFlags};
+use std::ffi::{CStr, CString};
 use std::io;
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -260,9 +262,19 @@ pub struct ListedAgain {
     inodes: Vec<u64>,
     remembers_all: bool,
     listed: u64,
+    /// What came into being since is no loss if it is not found.
+    since: Option<Time>,
 }
 
 impl ListedAgain {
+    /// For a run that began then.
+    pub fn since(began: Time) -> ListedAgain {
+        ListedAgain {
+            since: Some(began),
+            ..ListedAgain::default()
+        }
+    }
+
     /// Of an entry that the scan saw. `Err`: it may be there, and this is why that is not known
     /// better.
     pub fn check_gone(&mut self, place: &EntryPlace, entry: &Entry) -> Result<(), ScanProblem> {
@@ -283,13 +295,17 @@ impl ListedAgain {
         if !is_known.is_some_and(|known| Arc::ptr_eq(known, directory)) {
             *self = ListedAgain {
                 directory: Some(directory.clone()),
+                since: self.since,
                 ..ListedAgain::default()
             };
         } else if self.remembers_all && !self.has(name) {
-            return match self.inodes.binary_search(&entry.inode) {
-                Ok(_) if entry.nlink < 2 => Err(renamed()),
-                _ => Ok(()),
-            };
+            let is_there = self.inodes.binary_search(&entry.inode).is_ok();
+            if !is_there || entry.nlink > 1 {
+                return Ok(());
+            }
+            if self.listed > LISTED_AGAIN_MAX {
+                return Err(renamed());
+            }
         }
         if self.listed > LISTED_AGAIN_MAX {
             return Err(io::Error::other(
@@ -301,12 +317,16 @@ impl ListedAgain {
         self.inodes.clear();
         self.remembers_all = true;
         let mut found = Found::default();
+        let mut new_name = CString::default();
         let again = list_again(directory, &mut |listed| {
             self.listed += 1;
             let its_name = listed.file_name().to_bytes();
             found.is_listed |= its_name == name;
             // Of several names, another one may be what stood there all the time.
-            found.is_renamed |= listed.ino() == entry.inode && entry.nlink < 2;
+            if listed.ino() == entry.inode && entry.nlink < 2 {
+                found.is_renamed = true;
+                new_name = listed.file_name().to_owned();
+            }
             if self.names.len() < REMEMBERED_MAX {
                 self.names.push(hash(its_name));
                 self.inodes.push(listed.ino());
@@ -322,9 +342,24 @@ impl ListedAgain {
                 Err(not_listed_again(&error))
             }
             Ok(_) if found.is_listed => Err(still_listed()),
-            Ok(_) if found.is_renamed => Err(renamed()),
+            Ok(_) if found.is_renamed && !self.is_born_since(directory, &new_name) => {
+                Err(renamed())
+            }
             Ok(_) => Ok(()),
         }
+    }
+
+    /// Whether a name leads to what was not there when the run began. What cannot be said is no.
+    fn is_born_since(&self, directory: &Arc<Directory>, name: &CStr) -> bool {
+        let (Some(since), Ok(opened)) = (self.since, directory.open()) else {
+            return false;
+        };
+        let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
+        let stat = rustix::fs::statx(&opened, name, flags, StatxFlags::BTIME);
+        stat.is_ok_and(|stat| {
+            let is_told = stat.stx_mask & StatxFlags::BTIME.bits() != 0;
+            is_told && time_of(stat.stx_btime) >= since
+        })
     }
 
     fn has(&self, name: &[u8]) -> bool {

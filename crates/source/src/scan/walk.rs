@@ -357,7 +357,6 @@ impl WalkShared {
                             visit,
                             path,
                             names,
-                            is_union: listed.is_union,
                             last,
                         });
                         return TaskResult::Large { items, large };
@@ -389,12 +388,6 @@ impl WalkShared {
             items = unreadable(&path, "sort", error);
             false
         });
-        if large.is_union {
-            names.dedup();
-            if !names.items.is_empty() && names.get(0) == large.last {
-                names.items.remove(0);
-            }
-        }
         if !names.items.is_empty() {
             if names.get(0) == large.last {
                 let error = io::Error::other("listed twice in one directory");

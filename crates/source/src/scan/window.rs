@@ -43,8 +43,6 @@ pub(super) struct Large {
     pub(super) visit: WalkVisit,
     pub(super) path: Bytes,
     pub(super) names: SortedNames,
-    /// Names of several listings: one that stands there twice is one.
-    pub(super) is_union: bool,
     /// Last name that was cut.
     pub(super) last: Vec<u8>,
 }

@@ -18,21 +18,18 @@ struct Renaming {
 }
 
 impl RenamedFiles {
-    /// Whether a file was only renamed, so that its new name may come.
-    pub(super) fn waits_for(&mut self, entry: &Entry, problem: &ScanProblem) -> bool {
+    /// Keeps the trouble with a file that was only renamed, whose new name may come; gives other
+    /// trouble back.
+    pub(super) fn keep(&mut self, entry: &Entry, problem: ScanProblem) -> Option<ScanProblem> {
         if !Renamed::is_why(&problem.error) || self.0.len() >= RENAMED_MAX {
-            return false;
+            return Some(problem);
         }
         self.0.push(Renaming {
             filesystem: entry.filesystem,
             inode: entry.inode,
-            problem: ScanProblem {
-                path: problem.path.clone(),
-                action: problem.action,
-                error: std::io::Error::other(Renamed),
-            },
+            problem,
         });
-        true
+        None
     }
 
     /// A row that is stored.
