@@ -47,8 +47,8 @@ pub fn check(patterns: &[Pattern]) -> Result<(), Usage> {
     Ok(())
 }
 
-/// Of all patterns of a command that looks at nothing below a directory that is left out: a `!`
-/// below one of them would take back what is never looked at.
+/// Refuses a `!` below a directory that an earlier pattern leaves out, for commands that look at
+/// nothing there: it would take back what is never looked at.
 pub fn check_reachable(patterns: &[Pattern]) -> Result<(), Usage> {
     for (at, pattern) in patterns.iter().enumerate() {
         let Some(kept) = pattern.text.strip_prefix('!') else {
@@ -86,7 +86,7 @@ fn leaves_out(patterns: &[Pattern], above: &str) -> Result<bool, Usage> {
     if above.contains(['*', '?', '[', '\\']) {
         return Ok(false);
     }
-    // What may begin anywhere is left out everywhere only by what may begin anywhere, too.
+    // A pattern that begins at the top does not leave out a directory everywhere.
     let is_anchored = above.starts_with('/');
     let counts = |pattern: &&Pattern| {
         is_anchored || pattern.text.starts_with('!') || !pattern.text.starts_with('/')

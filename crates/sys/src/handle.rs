@@ -63,22 +63,9 @@ impl FileHandle {
         Some(handle)
     }
 
-    /// Handle of `name` in a directory, links not followed, and the id of its mount.
+    /// Handle of `name` in a directory, links not followed, and the id of its mount. Without a
+    /// name, of what the descriptor itself is of.
     pub fn of(directory: BorrowedFd<'_>, name: &CStr) -> io::Result<(FileHandle, i32)> {
-        FileHandle::of_with(directory, name, 0)
-    }
-
-    /// Handle of what a descriptor is of.
-    pub fn of_open(fd: BorrowedFd<'_>) -> io::Result<FileHandle> {
-        let (handle, _) = FileHandle::of_with(fd, c"", libc::AT_EMPTY_PATH)?;
-        Ok(handle)
-    }
-
-    fn of_with(
-        directory: BorrowedFd<'_>,
-        name: &CStr,
-        flags: libc::c_int,
-    ) -> io::Result<(FileHandle, i32)> {
         let mut handle = FileHandle {
             len: HANDLE_BYTES_MAX as u32,
             kind: 0,
@@ -92,7 +79,7 @@ impl FileHandle {
                 name.as_ptr(),
                 (&mut handle as *mut FileHandle).cast(),
                 &mut mount,
-                flags,
+                libc::AT_EMPTY_PATH,
             )
         };
         if result < 0 {

@@ -98,7 +98,7 @@ fn sources_that_are_missing_or_are_links_are_told_by_their_own_paths() {
     assert!(quiet.err.contains("is a link to a directory"), "{quiet}");
     let beside = bench.ok(&["backup", "link", "source", "-q"]);
     assert!(beside.err.contains("is a link"), "{beside}");
-    // As a slash does, a dot leads through it.
+    // A dot leads through a link, as a slash does.
     let dot = bench.ok(&["backup", "link/.", "--json"]);
     assert_eq!(dot.summary()["files"], 1, "{dot}");
     let followed = bench.ok(&["backup", "link/", "--json"]);

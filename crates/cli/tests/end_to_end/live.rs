@@ -73,12 +73,7 @@ fn another_part_of_a_file_system_at_the_same_place_is_not_taken_for_unchanged() 
         mount -o loop image disk; mkdir disk/one disk/two; echo 1 >disk/one/a; echo 2 >disk/two/b; \
         sync; sleep 2.1
         mount --bind disk/one place
-        # Directories above it have to stand still, too, and other tests make theirs there.
-        for i in $(seq 60); do
-            told=$({bale} backup --scan inode place 2>&1)
-            [[ $told != *'no inode was changed'* ]] || break
-        done
-        echo \"$told\" >told.3
+        for i in 1 2 3; do {bale} backup --scan inode place 2>told.$i; done
         umount place; mount --bind disk/two place
         {bale} backup --scan inode place
         umount place disk",

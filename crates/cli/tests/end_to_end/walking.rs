@@ -2,7 +2,9 @@
 
 use super::bench::{Bench, binary, have, is_root, skipped};
 use serde_json::Value;
-use std::process::{Command, Stdio};
+use std::ffi::OsStr;
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, Stdio};
 
 /// A bench that may mount, if these programs are there.
 fn bench_with(programs: &[&str]) -> Option<Bench> {
@@ -25,6 +27,31 @@ impl Drop for Unmount<'_> {
         let mut command = Command::new("bash");
         let command = command.args(["-c", script]).arg(place);
         let _unmounted_as_far_as_it_goes = command.stdin(Stdio::null()).status();
+    }
+}
+
+/// A program in Python that runs beside a backup, until this goes, also when the test panics.
+struct Beside(Child);
+
+impl Beside {
+    /// Starts it, and waits for the line that says that it is about its work.
+    fn start(program: &str, words: &[&OsStr]) -> Beside {
+        let mut command = Command::new("python3");
+        let command = command.args(["-c", program]).args(words);
+        let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+        let mut said = String::new();
+        let out = child.stdout.take().unwrap();
+        BufReader::new(out).read_line(&mut said).unwrap();
+        assert!(!said.is_empty(), "it ended before it began");
+        Beside(child)
+    }
+}
+
+impl Drop for Beside {
+    fn drop(&mut self) {
+        // It may have ended.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
     }
 }
 
@@ -312,18 +339,11 @@ fn a_file_that_is_written_all_the_time_is_of_one_moment_or_named() {
     for (place, how, scan) in cases {
         for size in [64 << 10, 8 << 20_u32] {
             let path = bench.path(place).join("counted");
-            let mut writer = Command::new("python3");
-            let writer = writer
-                .args(["-c", COUNTING])
-                .arg(&path)
-                .arg(how)
-                .arg(size.to_string());
-            let mut writer = writer.stdout(Stdio::piped()).spawn().unwrap();
-            let mut begun = [0; 6];
-            std::io::Read::read_exact(writer.stdout.as_mut().unwrap(), &mut begun).unwrap();
+            let size = size.to_string();
+            let words = [path.as_os_str(), how.as_ref(), size.as_ref()];
+            let writer = Beside::start(COUNTING, &words);
             let ran = bench.run(&["backup", "--scan", scan, place]);
-            writer.kill().unwrap();
-            writer.wait().unwrap();
+            drop(writer);
             let address = format!("latest:{}", path.display());
             let mut dump = bench.command();
             let dumped = dump.args(["dump", &address]).output().unwrap().stdout;
@@ -354,16 +374,8 @@ fcntl.fcntl(fd, fcntl.F_SETLEASE, fcntl.F_WRLCK)
 print('leased', flush=True)
 time.sleep(60)
 ";
-    let mut command = Command::new("python3");
-    let command = command
-        .args(["-c", holder])
-        .arg(bench.path("source/leased"));
-    let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
-    let mut said = [0; 6];
-    std::io::Read::read_exact(child.stdout.as_mut().unwrap(), &mut said).unwrap();
+    let _holder = Beside::start(holder, &[bench.path("source/leased").as_os_str()]);
     let ran = bench.run(&["backup", "source"]);
-    child.kill().unwrap();
-    child.wait().unwrap();
     assert_eq!(ran.code, 0, "{ran}");
     assert_eq!(
         bench.ok(&["dump", &bench.address("/leased")]).text(),
@@ -389,27 +401,21 @@ with open(path, 'r+b') as image:
         image.seek(block * size + 4)
         image.write(struct.pack('<I', sequence))
         image.flush()
+        if sequence == 1:
+            print('begun', flush=True)
         sequence += 1
         time.sleep(0.2)
 ";
     let block = std::fs::read_to_string(bench.path("block")).unwrap();
-    let size = bench.path("image");
-    let mut command = Command::new("python3");
-    let command = command
-        .args(["-c", beating])
-        .arg(size)
-        .arg(block.trim())
-        .arg("4096");
-    let mut child = command.spawn().unwrap();
-    std::thread::sleep(std::time::Duration::from_millis(500));
+    let image = bench.path("image");
+    let words = [image.as_os_str(), block.trim().as_ref(), "4096".as_ref()];
+    let _machine = Beside::start(beating, &words);
     let ran = bench.run(&["backup", "--scan", "inode", "image"]);
-    child.kill().unwrap();
-    child.wait().unwrap();
     assert_ne!(ran.code, 0, "{ran}");
     assert!(ran.err.contains("another machine"), "{ran}");
 }
 
-/// What came to the path of a source meanwhile is not what was read.
+/// A directory that comes to the path of a source meanwhile is not the one that was read.
 #[test]
 fn a_source_that_is_replaced_while_it_is_backed_up_is_told() {
     let bench = Bench::new();

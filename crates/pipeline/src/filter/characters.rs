@@ -23,8 +23,8 @@ const SIZE_BYTES_MAX: usize = 64 << 20;
 pub(super) struct CharacterMatcher(Regex);
 
 /// A glob, and whether case counts.
-pub(super) struct CharacterGlob<'a> {
-    pub(super) glob: &'a str,
+pub(super) struct CharacterGlob {
+    pub(super) glob: String,
     pub(super) ignore_case: bool,
 }
 
@@ -35,7 +35,7 @@ pub(super) fn needs_characters(glob: &str, ignore_case: bool) -> bool {
 
 impl CharacterMatcher {
     /// The globs must be such as globset takes. Fails where they are too large together.
-    pub(super) fn new(globs: &[CharacterGlob<'_>]) -> Result<CharacterMatcher, String> {
+    pub(super) fn new(globs: &[CharacterGlob]) -> Result<CharacterMatcher, String> {
         let expressions: Vec<String> = globs.iter().map(expression).collect();
         let config = Config::new()
             .match_kind(MatchKind::All)
@@ -83,7 +83,7 @@ fn characters_of(path: &[u8]) -> Cow<'_, str> {
 }
 
 /// The regular expression for the whole path, with globset's rules for `**`.
-fn expression(glob: &CharacterGlob<'_>) -> String {
+fn expression(glob: &CharacterGlob) -> String {
     let mut out = match glob.ignore_case {
         true => "(?i)\\A".to_owned(),
         false => "\\A".to_owned(),
@@ -94,7 +94,7 @@ fn expression(glob: &CharacterGlob<'_>) -> String {
         match letter {
             '*' if rest.peek() == Some(&'*') && matches!(previous, None | Some('/')) => {
                 rest.next();
-                previous = Some(any_directories(&mut out, &mut rest, previous));
+                previous = Some(any_directories(&mut out, &mut rest));
                 continue;
             }
             '*' => out.push_str("[^/]*"),
@@ -114,27 +114,17 @@ fn expression(glob: &CharacterGlob<'_>) -> String {
 
 /// Two stars where a part begins: any number of directories if the part ends with them, else two
 /// stars within a name. Gives the letter that counts as the one before what follows.
-fn any_directories(
-    out: &mut String,
-    rest: &mut Peekable<Chars<'_>>,
-    previous: Option<char>,
-) -> char {
-    match (rest.peek(), previous) {
-        (Some('/'), _) => {
-            rest.next();
-            // The slash before, if there is one, is written already.
-            out.push_str("(?:.*/)?");
-            '/'
-        }
-        (None, _) => {
-            out.push_str(".+");
-            '*'
-        }
-        (Some(_), _) => {
-            out.push_str("[^/]*");
-            '*'
-        }
+fn any_directories(out: &mut String, rest: &mut Peekable<Chars<'_>>) -> char {
+    if rest.next_if_eq(&'/').is_some() {
+        // The slash before, if there is one, is written already.
+        out.push_str("(?:.*/)?");
+        return '/';
     }
+    out.push_str(match rest.peek() {
+        None => ".+",
+        Some(_) => "[^/]*",
+    });
+    '*'
 }
 
 /// A class of one letter, which is never a slash. Its bracket is read already.
@@ -173,7 +163,7 @@ mod tests {
 
     fn matches(glob: &str, path: &[u8]) -> bool {
         let globs = [CharacterGlob {
-            glob,
+            glob: glob.to_owned(),
             ignore_case: false,
         }];
         CharacterMatcher::new(&globs).unwrap().is_match(path)
@@ -206,7 +196,7 @@ mod tests {
                 .unwrap()
                 .compile_matcher();
             let ours = CharacterGlob {
-                glob,
+                glob: glob.to_owned(),
                 ignore_case: false,
             };
             let ours = CharacterMatcher::new(&[ours]).unwrap();
@@ -264,7 +254,7 @@ mod tests {
         assert!(matches("f??", b"f\xE4\xFF"));
         assert!(matches("f*", b"f\xE4"));
         let blind = CharacterMatcher::new(&[CharacterGlob {
-            glob: "äRGER*",
+            glob: "äRGER*".to_owned(),
             ignore_case: true,
         }]);
         assert!(blind.unwrap().is_match("ÄrgerÜ".as_bytes()));

@@ -1,7 +1,7 @@
 //! Files whose presence leaves out the rest of their directory.
 
 use bale_sys::open::{open_beneath, open_for_reading};
-use rustix::fs::{AtFlags, Mode, OFlags, StatxFlags};
+use rustix::fs::{AtFlags, Mode, OFlags, Statx, StatxFlags};
 use std::ffi::{CStr, CString};
 use std::os::fd::{AsFd, BorrowedFd};
 
@@ -54,12 +54,7 @@ impl Mark {
 
     /// Does the subdirectory `name` bear this mark?
     pub fn is_in(&self, directory: BorrowedFd<'_>, name: &CStr) -> bool {
-        let mut path = name.to_bytes().to_vec();
-        path.push(b'/');
-        path.extend_from_slice(self.file.to_bytes());
-        let path = CString::new(path).expect("made of C strings");
-        let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
-        let Ok(stat) = rustix::fs::statx(directory, &path, flags, StatxFlags::TYPE) else {
+        let Ok(stat) = self.stat_in(directory, name, StatxFlags::TYPE) else {
             return false;
         };
         let regular = stat.stx_mode & 0o170000 == 0o100000;
@@ -68,13 +63,22 @@ impl Mark {
 
     /// Owner of the file in the subdirectory `name`; `None`: it cannot be said.
     pub fn owner_in(&self, directory: BorrowedFd<'_>, name: &CStr) -> Option<u32> {
+        let stat = self.stat_in(directory, name, StatxFlags::UID).ok()?;
+        Some(stat.stx_uid)
+    }
+
+    fn stat_in(
+        &self,
+        directory: BorrowedFd<'_>,
+        name: &CStr,
+        mask: StatxFlags,
+    ) -> rustix::io::Result<Statx> {
         let mut path = name.to_bytes().to_vec();
         path.push(b'/');
         path.extend_from_slice(self.file.to_bytes());
         let path = CString::new(path).expect("made of C strings");
         let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
-        let stat = rustix::fs::statx(directory, &path, flags, StatxFlags::UID).ok()?;
-        Some(stat.stx_uid)
+        rustix::fs::statx(directory, &path, flags, mask)
     }
 
     fn header_is_in(&self, directory: BorrowedFd<'_>, name: &CStr) -> bool {

@@ -155,8 +155,7 @@ fn end_of(path: &[u8], components: usize) -> &[u8] {
 struct Globs {
     by_bytes: Vec<Glob>,
     of_set: Vec<usize>,
-    /// Glob, and whether case does not count.
-    by_characters: Vec<(String, bool)>,
+    by_characters: Vec<CharacterGlob>,
     of_characters: Vec<usize>,
     takes_back: Vec<bool>,
 }
@@ -172,7 +171,7 @@ impl Globs {
             .map_err(|error| error.kind().to_string())?;
         let number = self.takes_back.len();
         if needs_characters(&glob, ignore_case) {
-            self.by_characters.push((glob, ignore_case));
+            self.by_characters.push(CharacterGlob { glob, ignore_case });
             self.of_characters.push(number);
         } else {
             self.by_bytes.push(compiled);
@@ -189,16 +188,9 @@ impl Globs {
             .for_each(|glob| _ = builder.add(glob));
         let set = builder.build();
         let set = set.map_err(|error| error.kind().to_string())?;
-        let globs = self.by_characters.iter();
-        let globs: Vec<CharacterGlob> = globs
-            .map(|(glob, ignore_case)| CharacterGlob {
-                glob,
-                ignore_case: *ignore_case,
-            })
-            .collect();
-        let characters = match globs.is_empty() {
+        let characters = match self.by_characters.is_empty() {
             true => None,
-            false => Some(CharacterMatcher::new(&globs)?),
+            false => Some(CharacterMatcher::new(&self.by_characters)?),
         };
         Ok(PatternSet {
             set,

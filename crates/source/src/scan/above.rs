@@ -52,9 +52,7 @@ fn entry_of_directory(path: &Path) -> Option<Entry> {
     let mut entry = Entry::new(Bytes::new(), Bytes::new(), Kind::Directory);
     set_stat(&mut entry, &stat_at(CWD, &name).ok()?);
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    // Of one that may not be read, owner and rights are known.
-    if let Ok(opened) = rustix::fs::openat(CWD, &*name, flags, Mode::empty()) {
-        let _unreadable_attributes = complete_opened(opened.as_fd(), &mut entry);
-    }
+    let opened = rustix::fs::openat(CWD, &*name, flags, Mode::empty()).ok()?;
+    complete_opened(opened.as_fd(), &mut entry).ok()?;
     Some(entry)
 }

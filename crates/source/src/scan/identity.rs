@@ -64,13 +64,7 @@ impl Evidence {
         let stat = rustix::fs::statx(directory, name, flags, StatxFlags::BTIME).ok();
         let stat = stat.filter(|stat| stat.stx_mask & StatxFlags::BTIME.bits() != 0);
         Evidence {
-            handle: match name.is_empty() {
-                true => FileHandle::of_open(directory).ok(),
-                false => FileHandle::of(directory, name)
-                    .map(|(handle, _)| handle)
-                    .ok(),
-            }
-            .and_then(|handle| Handle::of_handle(&handle)),
+            handle: Handle::of(directory, name),
             born: stat.map(|stat| (stat.stx_btime.tv_sec, stat.stx_btime.tv_nsec)),
         }
     }

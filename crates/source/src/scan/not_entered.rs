@@ -73,7 +73,9 @@ impl Part<'_> {
         if here.is_ok_and(|here| mount_of(&here) != mount_of(stat)) {
             return Some(SameAbove::Mounted);
         }
-        let opened = above.open().ok()?;
+        let Ok(opened) = above.open() else {
+            return Some(SameAbove::Perhaps);
+        };
         let evidence = Evidence::of(self.fd.as_fd(), c_name);
         let differs = Evidence::of(opened.as_fd(), c"").differs(&evidence);
         (!differs).then_some(SameAbove::Perhaps)
