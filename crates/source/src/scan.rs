@@ -12,6 +12,7 @@
 //! does not know.
 
 mod above;
+mod alive;
 mod choose;
 mod complete;
 mod device_copy;

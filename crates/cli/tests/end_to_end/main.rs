@@ -82,6 +82,7 @@ mod serving;
 mod sftp;
 mod snapshot_words;
 mod source;
+mod special_directories;
 mod status;
 mod streams;
 mod sudden;

@@ -23,7 +23,6 @@ use bale_repository::error::{Error, Result};
 use bale_repository::pack::ChunkWriter;
 use bale_source::image::EntryPlace;
 use bale_source::read::{FirstNames, SMALL_BYTES_MAX, SmallReader};
-use bale_source::scan::handle::FileHandles;
 use bale_source::scan::inode::UnchangedChildren;
 use bale_source::scan::{Batch, ListedAgain, NoteKind, ScanItem, promises_inode_numbers};
 use bytes::Bytes;
@@ -37,6 +36,8 @@ pub(super) struct Scanned {
     /// Bytes in use of each chunk that reused rows point at: 48 bytes for each chunk.
     pub(super) live: HashMap<ChunkId, u64>,
     pub(super) live_statted: LiveStatted,
+    /// Inodes that were read under names that other ones had when they were listed.
+    pub(super) read_instead: HashSet<u64>,
 }
 
 impl Scanned {
@@ -46,6 +47,7 @@ impl Scanned {
             amendments: Amendments::new(directory),
             live: HashMap::new(),
             live_statted: LiveStatted::within(memory),
+            read_instead: HashSet::new(),
         }
     }
 }
@@ -109,11 +111,8 @@ impl<'a> Comparer<'a> {
     }
 
     /// What the first pass had and this one does not meet is looked for by its inode.
-    pub(super) fn looking_for_moved(self, handles: Option<&'a FileHandles>) -> Comparer<'a> {
-        Comparer {
-            moved: handles.map(Moved::new),
-            ..self
-        }
+    pub(super) fn looking_for_moved(self, moved: Option<Moved<'a>>) -> Comparer<'a> {
+        Comparer { moved, ..self }
     }
 
     /// With the patterns and marks of this run.
@@ -410,7 +409,11 @@ impl<'a> Comparer<'a> {
     fn add_filesystem(&mut self, found: Filesystem) {
         let is_ambiguous = !promises_inode_numbers(&found.kind);
         let is_of_program = found.kind.starts_with("fuse") || found.kind == "9p";
+        let is_by_inodes = found.scanner == "inode";
         let position = self.tally.filesystem(found, &self.filesystems);
+        if let Some(moved) = self.moved.as_mut().filter(|_| is_by_inodes) {
+            moved.is_of(position);
+        }
         self.filesystems.push(position);
         if is_ambiguous {
             self.ambiguous.insert(position);

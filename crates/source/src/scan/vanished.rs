@@ -10,7 +10,9 @@
 //! A scan collects such names ([`Unfound`]) and lists each directory that has some once more when
 //! it is at its end, or when there are many. Who reads files asks one by one ([`ListedAgain`]).
 
+use super::alive::{self, Life};
 use super::directory::Directory;
+use super::handle::has_all_names;
 use super::list::each_entry;
 use super::names::NAME_BYTES_MAX;
 use super::statx::time_of;
@@ -22,6 +24,7 @@ use rustix::fs::{AtFlags, RawDirEntry, StatxFlags};
 use std::ffi::{CStr, CString};
 use std::io;
 use std::ops::ControlFlow;
+use std::os::fd::AsFd;
 use std::sync::Arc;
 
 /// Names that wait to be looked for once more; then those of one more batch may join them.
@@ -33,6 +36,14 @@ pub(super) const UNFOUND_BYTES: usize =
 const REMEMBERED_MAX: usize = 32 << 10;
 /// Names listed again of one directory, while its files are read.
 const LISTED_AGAIN_MAX: u64 = 4 << 20;
+
+/// Names of a FUSE file system that are stat'ed, as its listings need not have the numbers of its
+/// inodes.
+const UNNUMBERED_MAX: usize = 4 << 10;
+
+/// By magic number (linux/magic.h).
+const FUSE: u32 = 0x6573_5546;
+const OVERLAY: u32 = 0x794c_7630;
 
 /// What was known of a name before it could not be found.
 pub(super) enum LastKnown {
@@ -195,11 +206,10 @@ fn renamed() -> io::Error {
     io::Error::other(Renamed)
 }
 
-/// A name whose inode has another one now in its directory.
+/// A name whose inode has another one now.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
 #[error(
-    "it was renamed in its directory before it was read: it is not in this snapshot unless its new \
-     name is"
+    "it was renamed or moved before it was read: it is not in this snapshot unless its new name is"
 )]
 pub struct Renamed;
 
@@ -220,6 +230,29 @@ fn still_listed() -> io::Error {
 fn not_listed_again(error: &io::Error) -> io::Error {
     let text = format!("there is no such file, and its directory cannot be listed again: {error}");
     io::Error::new(error.kind(), text)
+}
+
+fn is_of_kind(fd: impl AsFd, magic: u32) -> bool {
+    rustix::fs::fstatfs(fd).is_ok_and(|told| told.f_type as u32 == magic)
+}
+
+fn is_one_of(directory: &Arc<Directory>, names: &[CString], inode: u64) -> bool {
+    let Ok(opened) = directory.open() else {
+        return false;
+    };
+    let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
+    names.iter().any(|name| {
+        let stat = rustix::fs::statx(&opened, name, flags, StatxFlags::INO);
+        stat.is_ok_and(|stat| stat.stx_ino == inode)
+    })
+}
+
+fn trouble(entry: &Entry, error: io::Error) -> ScanProblem {
+    ScanProblem {
+        path: entry.path(),
+        action: "read",
+        error,
+    }
 }
 
 /// What became of a directory.
@@ -279,14 +312,54 @@ impl ListedAgain {
     /// better.
     pub fn check_gone(&mut self, place: &EntryPlace, entry: &Entry) -> Result<(), ScanProblem> {
         let checked = match place {
-            EntryPlace::Directory(directory) => self.look_for(directory, entry),
+            EntryPlace::Directory(directory) => self.look_for(directory, entry).and_then(|()| {
+                let names = self.names(directory, entry.inode, Some(entry.mtime));
+                match names.is_some_and(|names| has_all_names(entry, names)) {
+                    true => Err(renamed()),
+                    false => Ok(()),
+                }
+            }),
             EntryPlace::Image(_) => Err(io::Error::other("nothing vanishes from an image")),
         };
-        checked.map_err(|error| ScanProblem {
-            path: entry.path(),
-            action: "read",
-            error,
-        })
+        checked.map_err(|error| trouble(entry, error))
+    }
+
+    /// Of a file that had one name, under which another one was read: the inode that was listed is
+    /// gone. `Err`: it may have another name now.
+    pub fn check_replaced(
+        &mut self,
+        place: &EntryPlace,
+        inode: u64,
+        entry: &Entry,
+    ) -> Result<(), ScanProblem> {
+        let EntryPlace::Directory(directory) = place else {
+            return Ok(());
+        };
+        let names = self.names(directory, inode, None);
+        let has_a_name = names.map(|names| names > 0);
+        let has_a_name = has_a_name.map_or_else(|| self.lists(directory, inode), Ok);
+        match has_a_name {
+            Ok(false) => Ok(()),
+            Ok(true) => Err(trouble(entry, renamed())),
+            Err(error) => Err(trouble(entry, error)),
+        }
+    }
+
+    /// Names that an inode has now; see `alive`.
+    fn names(&self, directory: &Arc<Directory>, inode: u64, mtime: Option<Time>) -> Option<u32> {
+        let (since, opened) = (self.since?, directory.open().ok()?);
+        alive::names(opened.as_fd(), inode, Life { since, mtime })
+    }
+
+    /// Whether a directory has a name of this inode.
+    fn lists(&mut self, directory: &Arc<Directory>, inode: u64) -> io::Result<bool> {
+        let mut is_listed = false;
+        let again = list_again(directory, &mut |listed| {
+            self.listed += 1;
+            is_listed |= listed.ino() == inode;
+        });
+        again.map_err(|error| not_listed_again(&error))?;
+        Ok(is_listed)
     }
 
     fn look_for(&mut self, directory: &Arc<Directory>, entry: &Entry) -> io::Result<()> {
@@ -318,10 +391,15 @@ impl ListedAgain {
         self.remembers_all = true;
         let mut found = Found::default();
         let mut new_name = CString::default();
+        let is_fuse = directory.open().is_ok_and(|fd| is_of_kind(&fd, FUSE));
+        let mut unnumbered = Vec::new();
         let again = list_again(directory, &mut |listed| {
             self.listed += 1;
             let its_name = listed.file_name().to_bytes();
             found.is_listed |= its_name == name;
+            if is_fuse && unnumbered.len() <= UNNUMBERED_MAX {
+                unnumbered.push(listed.file_name().to_owned());
+            }
             // Of several names, another one may be what stood there all the time.
             if listed.ino() == entry.inode && entry.nlink < 2 {
                 found.is_renamed = true;
@@ -345,6 +423,11 @@ impl ListedAgain {
             Ok(_) if found.is_renamed && !self.is_born_since(directory, &new_name) => {
                 Err(renamed())
             }
+            Ok(_) if unnumbered.len() > UNNUMBERED_MAX => Err(io::Error::other(
+                "there is no such file, and whether it was renamed cannot be told of a directory \
+                 of this size on this file system",
+            )),
+            Ok(_) if is_one_of(directory, &unnumbered, entry.inode) => Err(renamed()),
             Ok(_) => Ok(()),
         }
     }
@@ -354,6 +437,10 @@ impl ListedAgain {
         let (Some(since), Ok(opened)) = (self.since, directory.open()) else {
             return false;
         };
+        // What is copied up is born then.
+        if is_of_kind(&opened, OVERLAY) {
+            return false;
+        }
         let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
         let stat = rustix::fs::statx(&opened, name, flags, StatxFlags::BTIME);
         stat.is_ok_and(|stat| {

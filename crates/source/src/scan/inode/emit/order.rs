@@ -357,8 +357,13 @@ impl Order {
                 }
                 self.unreadable(path, "list", io::Error::other(why));
             }
-            let found = self.tree.find(inode)?;
-            return Ok(found.map_or(RestOfChildren::Done, RestOfChildren::Tree));
+            match self.tree.find(inode)? {
+                Some(position) => return Ok(RestOfChildren::Tree(position)),
+                // Empty, or one that came after the tables were read: of these two it knows
+                // nothing.
+                None if self.image.state() == OpenedAs::Mounted => {}
+                None => return Ok(RestOfChildren::Done),
+            }
         }
         self.kernel_listing(directory, path, reach)
     }
