@@ -34,6 +34,9 @@ const REMEMBERED_MAX: usize = 32 << 10;
 /// Names listed again of one directory, while its files are read.
 const LISTED_AGAIN_MAX: u64 = 4 << 20;
 
+/// File systems on which an inode keeps its time of birth (magic.h: ext4, XFS, btrfs, tmpfs).
+const BORN_ONCE: [u32; 4] = [0xef53, 0x5846_5342, 0x9123_683e, 0x0102_1994];
+
 /// What was known of a name before it could not be found.
 pub(super) enum LastKnown {
     /// Listed, and not as a directory.
@@ -253,7 +256,6 @@ pub(super) fn list_again(
 /// Tells who reads files whether those that are not there any more are gone. The names of the
 /// directory asked for last are remembered, so that a directory which is being emptied is listed a
 /// few times, not once for each file.
-#[derive(Default)]
 pub struct ListedAgain {
     directory: Option<Arc<Directory>>,
     /// Keyed by nothing: two names of one hash are taken for a name that is there. Sorted.
@@ -262,16 +264,20 @@ pub struct ListedAgain {
     inodes: Vec<u64>,
     remembers_all: bool,
     listed: u64,
-    /// What came into being since is no loss if it is not found.
-    since: Option<Time>,
+    /// When the run began: a file that was born later is no loss.
+    since: Time,
 }
 
 impl ListedAgain {
     /// For a run that began then.
     pub fn since(began: Time) -> ListedAgain {
         ListedAgain {
-            since: Some(began),
-            ..ListedAgain::default()
+            directory: None,
+            names: Vec::new(),
+            inodes: Vec::new(),
+            remembers_all: false,
+            listed: 0,
+            since: began,
         }
     }
 
@@ -295,8 +301,7 @@ impl ListedAgain {
         if !is_known.is_some_and(|known| Arc::ptr_eq(known, directory)) {
             *self = ListedAgain {
                 directory: Some(directory.clone()),
-                since: self.since,
-                ..ListedAgain::default()
+                ..ListedAgain::since(self.since)
             };
         } else if self.remembers_all && !self.has(name) {
             let is_there = self.inodes.binary_search(&entry.inode).is_ok();
@@ -349,16 +354,22 @@ impl ListedAgain {
         }
     }
 
-    /// Whether a name leads to what was not there when the run began. What cannot be said is no.
+    /// Whether a name leads to what was not there when the run began. What cannot be said is no, as
+    /// where a birth is not that of the inode: an overlay copies up what is renamed.
     fn is_born_since(&self, directory: &Arc<Directory>, name: &CStr) -> bool {
-        let (Some(since), Ok(opened)) = (self.since, directory.open()) else {
+        let Ok(opened) = directory.open() else {
             return false;
         };
+        // Magic numbers have 32 bits, whatever type the kernel gives them in.
+        let kind = rustix::fs::fstatfs(&opened).map_or(0, |told| told.f_type as u32);
+        if !BORN_ONCE.contains(&kind) {
+            return false;
+        }
         let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
         let stat = rustix::fs::statx(&opened, name, flags, StatxFlags::BTIME);
         stat.is_ok_and(|stat| {
             let is_told = stat.stx_mask & StatxFlags::BTIME.bits() != 0;
-            is_told && time_of(stat.stx_btime) >= since
+            is_told && time_of(stat.stx_btime) >= self.since
         })
     }
 
