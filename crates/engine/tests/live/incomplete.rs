@@ -27,7 +27,10 @@ fn every_name_of_a_file_that_could_not_be_read_whole_is_read_again() {
         return;
     }
     for bytes in [40_000_u64, 4_000_000] {
-        let mut bench = Bench::on(Mounted::new("ext4", 64), WALK, hardly_any());
+        // Whatever is written behind the end of the image would make it longer again.
+        let quiet = ["-E", "lazy_itable_init=0", "-O", "^has_journal"];
+        let mounted = Mounted::with("ext4", 64, &quiet, "");
+        let mut bench = Bench::on(mounted, WALK, hardly_any());
         let names = ["first", "second"].map(|name| bench.source().join(name));
         fs::write(&names[0], vec![b'a'; bytes as usize]).unwrap();
         fs::hard_link(&names[0], &names[1]).unwrap();
