@@ -21,7 +21,7 @@ use std::sync::{Mutex, MutexGuard};
 
 pub(super) struct Tally<'a> {
     monitor: &'a dyn Monitor,
-    /// By the clock of file systems: before anything of a second pass.
+    /// When the run began, by the clock of file systems.
     pub(super) began: Time,
     expected: Totals,
     files: AtomicU64,

@@ -43,7 +43,8 @@ const UNNUMBERED_MAX: usize = 4 << 10;
 
 /// By magic number (linux/magic.h).
 const FUSE: u32 = 0x6573_5546;
-const OVERLAY: u32 = 0x794c_7630;
+/// File systems on which an inode keeps its time of birth (magic.h: ext4, XFS, btrfs, tmpfs).
+const BORN_ONCE: [u32; 4] = [0xef53, 0x5846_5342, 0x9123_683e, 0x0102_1994];
 
 /// What was known of a name before it could not be found.
 pub(super) enum LastKnown {
@@ -286,7 +287,6 @@ pub(super) fn list_again(
 /// Tells who reads files whether those that are not there any more are gone. The names of the
 /// directory asked for last are remembered, so that a directory which is being emptied is listed a
 /// few times, not once for each file.
-#[derive(Default)]
 pub struct ListedAgain {
     directory: Option<Arc<Directory>>,
     /// Keyed by nothing: two names of one hash are taken for a name that is there. Sorted.
@@ -295,16 +295,20 @@ pub struct ListedAgain {
     inodes: Vec<u64>,
     remembers_all: bool,
     listed: u64,
-    /// What came into being since is no loss if it is not found.
-    since: Option<Time>,
+    /// When the run began: a file that was born later is no loss.
+    since: Time,
 }
 
 impl ListedAgain {
     /// For a run that began then.
     pub fn since(began: Time) -> ListedAgain {
         ListedAgain {
-            since: Some(began),
-            ..ListedAgain::default()
+            directory: None,
+            names: Vec::new(),
+            inodes: Vec::new(),
+            remembers_all: false,
+            listed: 0,
+            since: began,
         }
     }
 
@@ -347,7 +351,7 @@ impl ListedAgain {
 
     /// Names that an inode has now; see `alive`.
     fn names(&self, directory: &Arc<Directory>, inode: u64, mtime: Option<Time>) -> Option<u32> {
-        let (since, opened) = (self.since?, directory.open().ok()?);
+        let (since, opened) = (self.since, directory.open().ok()?);
         alive::names(opened.as_fd(), inode, Life { since, mtime })
     }
 
@@ -368,8 +372,7 @@ impl ListedAgain {
         if !is_known.is_some_and(|known| Arc::ptr_eq(known, directory)) {
             *self = ListedAgain {
                 directory: Some(directory.clone()),
-                since: self.since,
-                ..ListedAgain::default()
+                ..ListedAgain::since(self.since)
             };
         } else if self.remembers_all && !self.has(name) {
             let is_there = self.inodes.binary_search(&entry.inode).is_ok();
@@ -432,20 +435,20 @@ impl ListedAgain {
         }
     }
 
-    /// Whether a name leads to what was not there when the run began. What cannot be said is no.
+    /// Whether a name leads to what was not there when the run began. What cannot be said is no, as
+    /// where a birth is not that of the inode: an overlay copies up what is renamed.
     fn is_born_since(&self, directory: &Arc<Directory>, name: &CStr) -> bool {
-        let (Some(since), Ok(opened)) = (self.since, directory.open()) else {
+        let Ok(opened) = directory.open() else {
             return false;
         };
-        // What is copied up is born then.
-        if is_of_kind(&opened, OVERLAY) {
+        if !BORN_ONCE.iter().any(|magic| is_of_kind(&opened, *magic)) {
             return false;
         }
         let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
         let stat = rustix::fs::statx(&opened, name, flags, StatxFlags::BTIME);
         stat.is_ok_and(|stat| {
             let is_told = stat.stx_mask & StatxFlags::BTIME.bits() != 0;
-            is_told && time_of(stat.stx_btime) >= since
+            is_told && time_of(stat.stx_btime) >= self.since
         })
     }
 

@@ -4,7 +4,10 @@ use crate::walk_support::{
     BindMount, LoopMount, TempPlace, Walked, is_root, threads, walk, while_disturbed, without_slash,
 };
 use bale_format::entry::{EntryFlags, Key, Kind};
-use bale_source::scan::{BATCH_ENTRIES_MAX, NoteKind, ScanItem, ScanOptions, Scanner, Sources};
+use bale_source::scan::{
+    BATCH_ENTRIES_MAX, ListedAgain, NoteKind, Renamed, ScanItem, ScanOptions, Scanner, Sources,
+    barrier_now,
+};
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 use std::os::unix::fs::symlink;
 
@@ -310,6 +313,36 @@ fn a_file_that_is_renamed_in_its_directory_is_found_or_named() {
             );
         }
     });
+}
+
+/// A rename copies a file of the lower layer up, and gives it another time of birth.
+#[test]
+fn a_file_that_is_renamed_in_an_overlay_is_not_taken_for_one_that_was_born_since() {
+    if !is_root() {
+        return;
+    }
+    let place = TempPlace::new();
+    let [lower, upper, work, view] = ["lower", "upper", "work", "view"].map(|it| place.join(it));
+    place.write("lower/old", b"x");
+    for directory in [&upper, &work, &view] {
+        std::fs::create_dir(directory).unwrap();
+    }
+    let [lower, upper, work] = [lower, upper, work].map(|it| it.display().to_string());
+    let layers = format!("lowerdir={lower},upperdir={upper},workdir={work}");
+    let words = ["-t", "overlay", "overlay", "-o", &layers];
+    let words = [&words[..], &[view.to_str().unwrap()]].concat();
+    let _unmounted = BindMount(view.clone());
+    if !crate::walk_support::run("mount", &words) {
+        return;
+    }
+    // Births are told by a clock that lags by ticks.
+    std::thread::sleep(std::time::Duration::from_millis(100));
+    let began = barrier_now();
+    let (entry, directory) = walk(&[&view], threads(1)).get(&view.join("old"));
+    std::thread::sleep(std::time::Duration::from_millis(100));
+    std::fs::rename(view.join("old"), view.join("new")).unwrap();
+    let told = ListedAgain::since(began).check_gone(&directory, &entry);
+    assert!(Renamed::is_why(&told.unwrap_err().error));
 }
 
 /// What is renamed over a name moves behind the end of a listing on tmpfs and btrfs.
