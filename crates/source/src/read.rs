@@ -148,9 +148,8 @@ fn wait_for_writers(fd: BorrowedFd<'_>, entry: &mut Entry) -> bool {
     }
     let is_young = !is_older(UNSEEN_WRITE_SECONDS_MAX);
     // Elsewhere a lease says what a server allows, and nothing of who writes there.
-    let is_local = rustix::fs::fstatfs(fd).is_ok_and(|told| LOCAL.contains(&(told.f_type as u32)));
     let is_written = may_hide_a_change(entry.ctime)
-        || match is_local {
+        || match is_local(fd) {
             true => bale_sys::lease::is_open_for_writing(fd).unwrap_or(is_young),
             false => is_young,
         };
@@ -158,6 +157,12 @@ fn wait_for_writers(fd: BorrowedFd<'_>, entry: &mut Entry) -> bool {
         entry.flags.set(EntryFlags::RACY);
     }
     is_written
+}
+
+/// Whether a file is on a file system of this kernel alone.
+fn is_local(fd: BorrowedFd<'_>) -> bool {
+    // Magic numbers have 32 bits, whatever type the kernel gives them in.
+    rustix::fs::fstatfs(fd).is_ok_and(|told| LOCAL.contains(&(told.f_type as u32)))
 }
 
 /// Whether who opens a file from now on may change it and leave the stamp that it has: one of this

@@ -52,6 +52,7 @@ mod live;
 mod logging;
 mod logins;
 mod looking;
+mod lying;
 mod many_names;
 mod metadata_only;
 mod metrics;

@@ -85,9 +85,12 @@ impl<'a> Pass<'a> {
         };
         let reader = small_reader(repository, &reading, arranged);
         let (sender, queue) = ItemSender::pair(limits::item_batches(&memory));
-        let comparer = Comparer::new(parent, store, &reader, tally)?
+        let moved = match self.handles {
+            Some(handles) => Moved::verified(handles, tally.began),
+            None => Moved::walked(parent, tally.began),
+        };
+        let comparer = Comparer::new(parent, store, &reader, tally, moved)?
             .recording_live_stats(self.records_live_stats)
-            .looking_for_moved(self.handles.map(|it| Moved::new(it, tally.began)))
             .excluding(&run.draft.excludes);
         let segments = StoredSegments((*store).clone());
         let catalog = CatalogWriter::new(parent.catalog.clone(), segments);

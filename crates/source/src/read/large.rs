@@ -7,7 +7,7 @@ mod open;
 use super::blocks::{FileBlock, Pool, ReadResult, Request};
 use super::ranges::next_data;
 use super::{
-    BLOCK_BYTES, BLOCKS_AHEAD_MAX, BLOCKS_AHEAD_MIN, LARGE_THREADS_MAX, is_unchanged,
+    BLOCK_BYTES, BLOCKS_AHEAD_MAX, BLOCKS_AHEAD_MIN, LARGE_THREADS_MAX, is_local, is_unchanged,
     may_have_holes, problem, stat_of,
 };
 use crate::image::{EntryPlace, Extents, ImageInode, Span};
@@ -282,6 +282,9 @@ impl LargeFile {
         let changed = !still || self.given != self.size;
         if changed {
             self.entry.flags.set(EntryFlags::CHANGED);
+        } else if self.gives_more() {
+            let why = format!("its file system says {} bytes, and gives more", self.size);
+            self.fail(io::Error::other(why));
         }
         self.entry.size = self.given;
         FinishedFile {
@@ -290,6 +293,16 @@ impl LargeFile {
             unproven: self.unproven,
             problems: std::mem::take(&mut self.problems),
         }
+    }
+
+    /// Whether there are bytes behind the end that the file system says. One that is the kernel's
+    /// own gives none.
+    fn gives_more(&self) -> bool {
+        let Some(file) = self.file.as_ref().filter(|_| self.image.is_none()) else {
+            return false;
+        };
+        let mut byte = [0];
+        !is_local(file.as_fd()) && rustix::io::pread(file, &mut byte, self.size) == Ok(1)
     }
 
     /// Keeps enough reads in flight.

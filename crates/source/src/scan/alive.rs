@@ -28,10 +28,24 @@ pub(super) struct Life {
     pub(super) mtime: Option<Time>,
 }
 
-/// How many names an inode has now; none: it is gone, or the number has another life. `directory`
-/// is any directory of its file system and subvolume. `None`: that cannot be told here, as on file
-/// systems that find no inode by its number, or without `CAP_DAC_READ_SEARCH`.
+/// An inode as it is now.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Now {
+    /// Names that it has; 0: it is gone, or the number has another life.
+    pub(super) names: u32,
+    /// Its last change, also of its names.
+    pub(super) changed: Time,
+}
+
+/// How many names an inode has now; see `now`.
 pub(super) fn names(directory: BorrowedFd<'_>, inode: u64, life: Life) -> Option<u32> {
+    now(directory, inode, life).map(|now| now.names)
+}
+
+/// What became of an inode. `directory` is any directory of its file system and subvolume. `None`:
+/// that cannot be told here, as on file systems that find no inode by its number, or without
+/// `CAP_DAC_READ_SEARCH`.
+pub(super) fn now(directory: BorrowedFd<'_>, inode: u64, life: Life) -> Option<Now> {
     // Magic numbers have 32 bits, whatever type the kernel gives them in.
     let handle = match fstatfs(directory).ok()?.f_type as u32 {
         // Of these two, generation 0 is any.
@@ -43,16 +57,22 @@ pub(super) fn names(directory: BorrowedFd<'_>, inode: u64, life: Life) -> Option
     let place = OFlags::PATH | OFlags::NOFOLLOW;
     let opened = match handle.open(directory, place) {
         Ok(opened) => opened,
-        Err(error) if Errno::from_io_error(&error) == Some(Errno::STALE) => return Some(0),
+        Err(error) if Errno::from_io_error(&error) == Some(Errno::STALE) => {
+            return Some(Now::default());
+        }
         Err(_) => return None,
     };
-    let mask = StatxFlags::BTIME | StatxFlags::NLINK | StatxFlags::MTIME;
+    let mask = StatxFlags::BTIME | StatxFlags::NLINK | StatxFlags::MTIME | StatxFlags::CTIME;
     let stat = statx(opened.as_fd(), c"", AtFlags::EMPTY_PATH, mask).ok()?;
     let is_meant = match stat.stx_mask & StatxFlags::BTIME.bits() != 0 {
         true => time_of(stat.stx_btime) < life.since,
         false => time_of(stat.stx_mtime) == life.mtime?,
     };
-    Some(if is_meant { stat.stx_nlink } else { 0 })
+    let now = Now {
+        names: stat.stx_nlink,
+        changed: time_of(stat.stx_ctime),
+    };
+    Some(if is_meant { now } else { Now::default() })
 }
 
 fn in_subvolume(of_directory: &FileHandle, inode: u64) -> Option<FileHandle> {
@@ -61,7 +81,7 @@ fn in_subvolume(of_directory: &FileHandle, inode: u64) -> Option<FileHandle> {
     FileHandle::new(BTRFS_WITHOUT_PARENT, &bytes)
 }
 
-fn in_xfs(directory: BorrowedFd<'_>, inode: u64, life: Life) -> Option<u32> {
+fn in_xfs(directory: BorrowedFd<'_>, inode: u64, life: Life) -> Option<Now> {
     let mut stats = BulkStat::new(None, 1);
     stats.seek(inode);
     // The next one in use, if this one is not.
@@ -75,5 +95,8 @@ fn in_xfs(directory: BorrowedFd<'_>, inode: u64, life: Life) -> Option<u32> {
         };
         found.inode == inode && is_meant
     });
-    Some(meant.map_or(0, |found| found.links))
+    Some(meant.map_or_else(Now::default, |found| Now {
+        names: found.links,
+        changed: Time::from(found.ctime),
+    }))
 }

@@ -70,6 +70,20 @@ impl Lost {
         self.inode != 0 && !matches!(self.seen, LastKnown::Directory(_))
     }
 
+    pub(super) fn is_file(&self) -> bool {
+        matches!(self.seen, LastKnown::NoDirectory)
+    }
+
+    /// Names that its inode has now; see `alive`.
+    fn names(&self, began: Time) -> Option<u32> {
+        let life = Life {
+            since: began,
+            mtime: None,
+        };
+        let opened = self.directory.open().ok()?;
+        alive::names(opened.as_fd(), self.inode, life).filter(|_| self.inode != 0)
+    }
+
     /// A directory that was there and could not be entered. `None`: for another reason than that it
     /// was not found.
     pub(super) fn of_directory(directory: &Arc<Directory>, error: &io::Error) -> Option<Lost> {
@@ -97,18 +111,21 @@ impl Unfound {
         (self.0.len() >= WAITING_MAX).then(|| std::mem::take(self))
     }
 
-    /// Lists each of their directories once more, and says what became of them.
-    pub(super) fn look_again(&mut self) -> Vec<ScanItem> {
+    /// Lists each of their directories once more, and says what became of them, in a scan that began
+    /// then.
+    pub(super) fn look_again(&mut self, began: Time) -> Vec<ScanItem> {
         let mut lost = std::mem::take(&mut self.0);
         let place = |lost: &Lost| Arc::as_ptr(&lost.directory) as usize;
         lost.sort_by(|a, b| (place(a), &a.name).cmp(&(place(b), &b.name)));
         let of_directories = lost.chunk_by(|a, b| Arc::ptr_eq(&a.directory, &b.directory));
-        of_directories.flat_map(look_in_one_directory).collect()
+        of_directories
+            .flat_map(|lost| look_in_one_directory(lost, began))
+            .collect()
     }
 }
 
 /// Sorted names of one directory.
-fn look_in_one_directory(lost: &[Lost]) -> Vec<ScanItem> {
+fn look_in_one_directory(lost: &[Lost], began: Time) -> Vec<ScanItem> {
     let mut now = vec![Found::default(); lost.len()];
     let mut by_inode: Vec<usize> = (0..lost.len()).collect();
     by_inode.retain(|at| lost[*at].may_be_renamed());
@@ -131,7 +148,7 @@ fn look_in_one_directory(lost: &[Lost]) -> Vec<ScanItem> {
     let mut items = Vec::new();
     for (lost, found) in lost.iter().zip(now) {
         let path_of_it = join(&path, &lost.name);
-        match why_not_gone(lost, found, &whole) {
+        match why_not_gone(lost, found, &whole, began) {
             None => items.push(ScanItem::Note(Note {
                 path: path_of_it,
                 kind: NoteKind::Vanished,
@@ -167,7 +184,12 @@ struct Found {
 }
 
 /// `None`: it is gone.
-fn why_not_gone(lost: &Lost, found: Found, listing: &io::Result<Again>) -> Option<io::Error> {
+fn why_not_gone(
+    lost: &Lost,
+    found: Found,
+    listing: &io::Result<Again>,
+    began: Time,
+) -> Option<io::Error> {
     match listing {
         Err(error) => return Some(not_listed_again(error)),
         Ok(Again::Removed) => return None,
@@ -181,6 +203,7 @@ fn why_not_gone(lost: &Lost, found: Found, listing: &io::Result<Again>) -> Optio
     }
     match &lost.seen {
         LastKnown::NoDirectory => None,
+        LastKnown::PerhapsDirectory if lost.names(began) == Some(0) => None,
         LastKnown::PerhapsDirectory => Some(io::Error::other(
             "a directory that was removed or moved before it was looked at: what is in it is not \
              in this snapshot if it was moved",
@@ -423,7 +446,7 @@ impl ListedAgain {
                 Err(not_listed_again(&error))
             }
             Ok(_) if found.is_listed => Err(still_listed()),
-            Ok(_) if found.is_renamed && !self.is_born_since(directory, &new_name) => {
+            Ok(_) if found.is_renamed && !is_born_since(directory, &new_name, self.since) => {
                 Err(renamed())
             }
             Ok(_) if unnumbered.len() > UNNUMBERED_MAX => Err(io::Error::other(
@@ -435,26 +458,26 @@ impl ListedAgain {
         }
     }
 
-    /// Whether a name leads to what was not there when the run began. What cannot be said is no, as
-    /// where a birth is not that of the inode: an overlay copies up what is renamed.
-    fn is_born_since(&self, directory: &Arc<Directory>, name: &CStr) -> bool {
-        let Ok(opened) = directory.open() else {
-            return false;
-        };
-        if !BORN_ONCE.iter().any(|magic| is_of_kind(&opened, *magic)) {
-            return false;
-        }
-        let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
-        let stat = rustix::fs::statx(&opened, name, flags, StatxFlags::BTIME);
-        stat.is_ok_and(|stat| {
-            let is_told = stat.stx_mask & StatxFlags::BTIME.bits() != 0;
-            is_told && time_of(stat.stx_btime) >= self.since
-        })
-    }
-
     fn has(&self, name: &[u8]) -> bool {
         self.names.binary_search(&hash(name)).is_ok()
     }
+}
+
+/// Whether a name leads to what was not there at a moment. What cannot be said is no, as where a
+/// birth is not that of the inode: an overlay copies up what is renamed.
+pub(super) fn is_born_since(directory: &Arc<Directory>, name: &CStr, since: Time) -> bool {
+    let Ok(opened) = directory.open() else {
+        return false;
+    };
+    if !BORN_ONCE.iter().any(|magic| is_of_kind(&opened, *magic)) {
+        return false;
+    }
+    let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
+    let stat = rustix::fs::statx(&opened, name, flags, StatxFlags::BTIME);
+    stat.is_ok_and(|stat| {
+        let is_told = stat.stx_mask & StatxFlags::BTIME.bits() != 0;
+        is_told && time_of(stat.stx_btime) >= since
+    })
 }
 
 fn hash(name: &[u8]) -> u64 {

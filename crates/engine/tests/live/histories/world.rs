@@ -49,8 +49,8 @@ pub const STEPS: [Step; 18] = [
 ];
 
 impl Step {
-    /// Nothing leaves its directory. A walk has no second look: what goes from where it has not
-    /// been yet to where it has been is never met.
+    /// Nothing leaves its directory. A first walk knows nothing of what goes from where it has not
+    /// been yet to where it has been.
     pub fn is_within_directory(self) -> bool {
         match self {
             Step::Exchange(..) | Step::Nest(..) => false,
