@@ -59,6 +59,7 @@ mod metrics;
 mod mount_life;
 mod mounted;
 mod mounting;
+mod moved_while_walked;
 mod named;
 mod no_secrets;
 mod places;

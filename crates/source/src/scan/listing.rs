@@ -19,9 +19,6 @@ use std::fmt;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 
-/// How long before it happened the stamp of a change may say, as clocks of file systems tick.
-const TICK_NANOS: i64 = 20_000_000;
-
 /// A directory of which all names were listed.
 pub struct Listing {
     pub(super) rules: Arc<Rules>,
@@ -114,17 +111,9 @@ impl Listing {
 }
 
 fn whereabouts(now: Now, began: Time) -> Whereabouts {
-    match now.names == 0 || now.changed.is_stamped_before(a_tick_before(began)) {
+    match now.names == 0 || now.changed.is_stamped_before(began) {
         true => Whereabouts::Settled,
         false => Whereabouts::Moved,
-    }
-}
-
-fn a_tick_before(moment: Time) -> Time {
-    let nanos = i64::from(moment.nanos) - TICK_NANOS;
-    Time {
-        seconds: moment.seconds + nanos.div_euclid(1_000_000_000),
-        nanos: nanos.rem_euclid(1_000_000_000) as u32,
     }
 }
 
