@@ -36,7 +36,7 @@ use bale_format::entry::{Entry, EntryFlags, Kind, Time};
 use bale_pipeline::memory::MemoryPlan;
 use rustix::fs::{AtFlags, Statx, StatxFlags};
 use std::io;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Longest write that neither a ctime, a lock nor a lease reveals. Chosen, not proven
@@ -163,6 +163,14 @@ fn wait_for_writers(fd: BorrowedFd<'_>, entry: &mut Entry) -> bool {
 fn is_local(fd: BorrowedFd<'_>) -> bool {
     // Magic numbers have 32 bits, whatever type the kernel gives them in.
     rustix::fs::fstatfs(fd).is_ok_and(|told| LOCAL.contains(&(told.f_type as u32)))
+}
+
+const GIVES_MORE: &str = "its file system gives more bytes than it says";
+
+/// Whether there are bytes behind the end that the file system says. One that is the kernel's own
+/// gives none.
+fn gives_more(file: impl AsFd, end: u64) -> bool {
+    !is_local(file.as_fd()) && rustix::io::pread(file, &mut [0], end) == Ok(1)
 }
 
 /// Whether who opens a file from now on may change it and leave the stamp that it has: one of this

@@ -62,7 +62,7 @@ pub use image_part::{PartFew, PartFound, PartScan};
 pub use image_source::IN_USE_RACY_SECONDS;
 pub use image_stamp::ImageStamp;
 pub use left_out::LeftOut;
-pub use listing::{Listing, Missing, Whereabouts};
+pub use listing::{DirectoryListing, Missing, Whereabouts};
 pub use mounted::{MountedScan, Protocol, SecondLook, changed_bytes};
 pub use source_filesystems::source_filesystems;
 pub use sources::{Sources, parse_list};
@@ -219,7 +219,7 @@ pub enum ScanItem {
     /// of these.
     Filesystem(Filesystem),
     /// A directory that is walked was listed: its children follow, if it has some.
-    Listed(Listing),
+    Listed(DirectoryListing),
     /// A file that was gone when it was looked at: it may be found elsewhere.
     Missing(Missing),
     /// Children of one directory.

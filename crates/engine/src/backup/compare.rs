@@ -25,7 +25,7 @@ use bale_source::image::EntryPlace;
 use bale_source::read::{FirstNames, SMALL_BYTES_MAX, SmallReader};
 use bale_source::scan::inode::UnchangedChildren;
 use bale_source::scan::{
-    Batch, ListedAgain, Listing, Missing, NoteKind, ScanItem, promises_inode_numbers,
+    Batch, DirectoryListing, ListedAgain, Missing, NoteKind, ScanItem, promises_inode_numbers,
 };
 use bytes::Bytes;
 use std::collections::{HashMap, HashSet};
@@ -190,7 +190,7 @@ impl<'a> Comparer<'a> {
     /// What the parent has in the directory listed before is passed before this one counts.
     fn take_listing(
         &mut self,
-        mut listing: Listing,
+        mut listing: DirectoryListing,
         cursor: &mut ParentCursor,
         items: &mut ItemSender,
     ) -> std::result::Result<(), Stop> {

@@ -4,8 +4,8 @@
 //! The snapshot is made, and the trouble is told: once if the directory was emptied, and by every
 //! backup if what it had before was on another file system, or nothing says on which one it is now.
 //! It is told by what the snapshots have, so nothing is remembered for it. A few names may be those
-//! of the directory under the mount: that is told while nothing is mounted there, and every snapshot
-//! of this file system had as few.
+//! of the directory under the mount: that is told while nothing is mounted there, and every
+//! snapshot of this file system had as few.
 
 use super::choose::text_of;
 use super::run::BackupRun;
@@ -79,8 +79,8 @@ pub(super) fn problems(run: &BackupRun, sources: &Sources) -> Result<Vec<Problem
 }
 
 /// Names in a directory that has few, and where nothing is mounted unless it has none. One that
-/// cannot be listed is told by the scan. Its atime stays: an inode that changes is written back, and
-/// is news to the next look at inode tables.
+/// cannot be listed is told by the scan. Its atime stays: an inode that changes is written back,
+/// and is news to the next look at inode tables.
 fn few_names(path: &Path) -> Option<usize> {
     let path = CString::new(path.as_os_str().as_bytes()).ok()?;
     let directory = open_for_reading(CWD, &path, OFlags::DIRECTORY).ok()?;

@@ -3,20 +3,20 @@
 //! A scan lists a directory at one moment and the next one at another, so what is renamed from the
 //! one to the other in between is in neither. What is still there with all its names, and was moved
 //! since the run began, is a problem unless it is met under another name, and the directory that it
-//! was in lacks something. In a second pass over a mounted file system what cannot be asked for is a
-//! problem, too. Of what a snapshot before had and a walk has not, the kernel says by number what
-//! became of the inode; and a name that a listing lacks, and that is there, is a problem by itself.
+//! was in lacks something. In a second pass over a mounted file system what cannot be asked for is
+//! a problem, too. Of what a snapshot before had and a walk has not, the kernel says by number what
+//! became of the inode; and a name that a listing lacks and that is there is a problem by itself.
 
 use super::parent::Parent;
 use bale_format::{Entry, Time};
 use bale_repository::catalog::ParentRow;
 use bale_source::scan::handle::FileHandles;
-use bale_source::scan::{Listing, Missing, Whereabouts};
+use bale_source::scan::{DirectoryListing, Missing, Whereabouts};
 use bytes::Bytes;
 use std::collections::HashSet;
 
-/// Names that are looked for, and inodes that were read instead of others, at most: 8 bytes for each
-/// inode, and a row for each name.
+/// Names that are looked for, and inodes that were read instead of others, at most: 8 bytes for
+/// each inode, and a row for each name.
 pub(super) const LOOKED_FOR_MAX: usize = 16 << 10;
 /// Inodes under new names that are remembered: a megabyte or two.
 const MET_MAX: usize = 96 << 10;
@@ -57,8 +57,8 @@ enum Asked<'a> {
     Listings {
         parent: &'a Parent,
         began: Time,
-        last: Option<Listing>,
-        before: Option<Listing>,
+        last: Option<DirectoryListing>,
+        before: Option<DirectoryListing>,
     },
 }
 
@@ -185,7 +185,7 @@ impl<'a> Moved<'a> {
     }
 
     /// A directory that was listed; its rows follow.
-    pub(super) fn listed(&mut self, listing: Listing) {
+    pub(super) fn listed(&mut self, listing: DirectoryListing) {
         if let Asked::Listings { last, before, .. } = &mut self.asked {
             *before = last.replace(listing);
         }

@@ -85,11 +85,7 @@ impl<'a> Pass<'a> {
         };
         let reader = small_reader(repository, &reading, arranged);
         let (sender, queue) = ItemSender::pair(limits::item_batches(&memory));
-        let moved = match self.handles {
-            Some(handles) => Moved::verified(handles, tally.began),
-            None => Moved::walked(parent, tally.began),
-        };
-        let comparer = Comparer::new(parent, store, &reader, tally, moved)?
+        let comparer = Comparer::new(parent, store, &reader, tally, self.moved())?
             .recording_live_stats(self.records_live_stats)
             .excluding(&run.draft.excludes);
         let segments = StoredSegments((*store).clone());
@@ -140,6 +136,14 @@ impl<'a> Pass<'a> {
             layers,
             changes,
         })
+    }
+
+    /// Knows, or asks, what became of names that are not met.
+    fn moved(&self) -> Moved<'a> {
+        match self.handles {
+            Some(handles) => Moved::verified(handles, self.tally.began),
+            None => Moved::walked(self.parent, self.tally.began),
+        }
     }
 }
 

@@ -1,7 +1,7 @@
 //! Asking what became of names that a snapshot before has and a listing lacks.
 //!
-//! A listing may lack what was there all the time, and what is moved from a directory that is yet to
-//! be listed to one that was is in neither. So a name that was there is asked for once, and its
+//! A listing may lack what was there all the time, and what is moved from a directory that is yet
+//! to be listed to one that was is in neither. So a name that was there is asked for once, and its
 //! inode by its number.
 
 use super::alive::{self, Life, Now};
@@ -9,7 +9,7 @@ use super::handle::has_all_names;
 use super::names::Names;
 use super::pending::ChildrenReach;
 use super::stat::{Part, Rules};
-use super::vanished::is_born_since;
+use super::vanished::{Lost, is_born_since};
 use super::window::WalkVisit;
 use bale_format::entry::{Entry, Time};
 use bytes::Bytes;
@@ -20,7 +20,7 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 
 /// A directory of which all names were listed.
-pub struct Listing {
+pub struct DirectoryListing {
     pub(super) rules: Arc<Rules>,
     pub(super) visit: WalkVisit,
     path: Bytes,
@@ -31,7 +31,7 @@ pub struct Listing {
 /// A name that a directory listed as that of a file, and that was not there any more.
 #[derive(Debug)]
 pub struct Missing {
-    pub listing: Listing,
+    pub listing: DirectoryListing,
     pub name: Bytes,
     pub inode: u64,
 }
@@ -45,19 +45,16 @@ pub enum Whereabouts {
     Moved,
 }
 
-impl Listing {
+impl DirectoryListing {
     /// `None`: not all names are wanted of it.
-    pub(super) fn of(
-        rules: &Arc<Rules>,
-        visit: &WalkVisit,
-        path: &Bytes,
-        filesystem: u32,
-    ) -> Option<Listing> {
+    pub(super) fn of(rules: &Arc<Rules>, visit: &WalkVisit, path: &Bytes) -> Option<Self> {
         let is_whole = matches!(
             visit.reach,
             ChildrenReach::All(_) | ChildrenReach::AllAnd(..)
         );
-        is_whole.then(|| Listing {
+        let device = visit.directory.identity().device;
+        let filesystem = rules.filesystems.known(device).filter(|_| is_whole)?;
+        Some(DirectoryListing {
             rules: rules.clone(),
             visit: visit.clone(),
             path: path.clone(),
@@ -118,6 +115,24 @@ fn whereabouts(now: Now, began: Time) -> Whereabouts {
 }
 
 impl Missing {
+    /// The files among names that were lost: they may be found under others.
+    pub(super) fn among(
+        lost: &[Lost],
+        (rules, visit, path): (&Arc<Rules>, &WalkVisit, &Bytes),
+    ) -> Vec<Missing> {
+        let files = lost
+            .iter()
+            .filter(|lost| lost.is_file() && lost.may_be_renamed());
+        let missing = files.filter_map(|lost| {
+            Some(Missing {
+                listing: DirectoryListing::of(rules, visit, path)?,
+                name: lost.name.clone(),
+                inode: lost.inode,
+            })
+        });
+        missing.collect()
+    }
+
     /// What became of its inode in a run that began then. `None`: that cannot be told.
     pub fn whereabouts(&self, began: Time) -> Option<Whereabouts> {
         let life = Life {
@@ -129,9 +144,9 @@ impl Missing {
     }
 }
 
-impl fmt::Debug for Listing {
+impl fmt::Debug for DirectoryListing {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.debug_struct("Listing")
+        out.debug_struct("DirectoryListing")
             .field("path", &self.path)
             .finish_non_exhaustive()
     }

@@ -5,7 +5,7 @@ use super::filesystems::Filesystems;
 use super::grafts::Grafts;
 use super::identity::identity_of;
 use super::list::{ListedNames, list};
-use super::listing::{Listing, Missing};
+use super::listing::{DirectoryListing, Missing};
 use super::names::Names;
 use super::pending::{ChildrenReach, Overflow};
 use super::renamed::stat_renamed;
@@ -213,7 +213,8 @@ impl Iterator for Scanner {
     fn next(&mut self) -> Option<ScanItem> {
         while self.ready.is_empty() {
             if !self.refill() {
-                self.ready.extend(self.shared.look_for_all());
+                let barrier = self.shared.barrier;
+                self.ready.extend(self.shared.unfound().look_again(barrier));
                 return self.ready.pop_front();
             }
         }
@@ -343,10 +344,6 @@ impl WalkShared {
         full.map_or_else(Vec::new, |mut full| full.look_again(self.barrier))
     }
 
-    fn look_for_all(&self) -> Vec<ScanItem> {
-        self.unfound().look_again(self.barrier)
-    }
-
     fn spill(&self) -> Spill<'_> {
         Spill {
             directory: &self.spill,
@@ -369,7 +366,8 @@ impl WalkShared {
                 if let Some(error) = listed.error {
                     items = unreadable(&path, "list", error);
                 }
-                items.extend(self.listing(&visit, &path).map(ScanItem::Listed));
+                let listing = DirectoryListing::of(&self.rules, &visit, &path);
+                items.extend(listing.map(ScanItem::Listed));
                 match listed.names {
                     ListedNames::Many(names) => {
                         let last = Vec::new();
@@ -389,30 +387,6 @@ impl WalkShared {
             }
         };
         self.stat(&visit, &fd, path, names, Vec::new(), None)
-    }
-
-    /// Files that were lost are looked for under other names.
-    fn missing(&self, visit: &WalkVisit, path: &Bytes, lost: &[Lost]) -> Vec<ScanItem> {
-        let is_sought = |lost: &&Lost| lost.is_file() && lost.may_be_renamed();
-        let sought = lost.iter().filter(is_sought);
-        let missing = sought.filter_map(|lost| {
-            let listing = self.listing(visit, path)?;
-            Some(ScanItem::Missing(Missing {
-                listing,
-                name: lost.name.clone(),
-                inode: lost.inode,
-            }))
-        });
-        missing.collect()
-    }
-
-    /// For who asks what became of names that are not among those listed.
-    fn listing(&self, visit: &WalkVisit, path: &Bytes) -> Option<Listing> {
-        let filesystem = self
-            .rules
-            .filesystems
-            .known(visit.directory.identity().device)?;
-        Listing::of(&self.rules, visit, path, filesystem)
     }
 
     /// A directory that was seen but cannot be opened: gone, or refused, or another one now.
@@ -486,7 +460,8 @@ impl WalkShared {
         }
         items.extend(statted.problems.into_iter().map(ScanItem::Problem));
         items.extend(statted.notes.into_iter().map(ScanItem::Note));
-        items.extend(self.missing(visit, &path, &statted.unfound));
+        let missing = Missing::among(&statted.unfound, (&self.rules, visit, &path));
+        items.extend(missing.into_iter().map(ScanItem::Missing));
         items.extend(self.look_for(statted.unfound));
         let bytes = statted.entries.len() * size_of::<Entry>() + arena_bytes + path.len();
         if !statted.entries.is_empty() {

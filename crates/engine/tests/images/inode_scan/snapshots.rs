@@ -253,8 +253,8 @@ impl Pair {
     }
 }
 
-/// Of ext4 with inodes of 128 bytes, whose times are whole seconds: until the second of the last
-/// change is over. A walk doubts what changed in it.
+/// Of ext4 with inodes of 128 bytes, whose times are whole seconds: until the last change is two of
+/// them old, as some file systems keep times. A walk doubts what is younger.
 fn await_settled_times(image: &Path) {
     let (magic, inode_bytes) = (1024 + 56, 1024 + 88);
     let field = |offset| {
@@ -268,7 +268,7 @@ fn await_settled_times(image: &Path) {
     }
     let second = |time: SystemTime| time.duration_since(UNIX_EPOCH).unwrap().as_secs();
     let changed = second(std::fs::metadata(image).unwrap().modified().unwrap());
-    while second(SystemTime::now()) <= changed {
+    while second(SystemTime::now()) <= changed + 1 {
         std::thread::sleep(Duration::from_millis(10));
     }
 }
