@@ -311,5 +311,5 @@ const WHY_UNKNOWN: &str = "it is not where it was, and whether it was moved or r
     told (that needs CAP_DAC_READ_SEARCH): it is not in this snapshot unless it is found where it \
     is now";
 
-const WHY_VERIFIED: &str = "it was moved while the scan was verified: it is not in this snapshot unless it \
-    is found where it is now";
+const WHY_VERIFIED: &str = "it was moved while the scan was verified: it is not in this snapshot \
+    unless it is found where it is now";

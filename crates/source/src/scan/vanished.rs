@@ -111,8 +111,8 @@ impl Unfound {
         (self.0.len() >= WAITING_MAX).then(|| std::mem::take(self))
     }
 
-    /// Lists each of their directories once more, and says what became of them, in a scan that began
-    /// then.
+    /// Lists each of their directories once more, and says what became of them, in a scan that
+    /// began then.
     pub(super) fn look_again(&mut self, began: Time) -> Vec<ScanItem> {
         let mut lost = std::mem::take(&mut self.0);
         let place = |lost: &Lost| Arc::as_ptr(&lost.directory) as usize;
