@@ -375,6 +375,10 @@ impl<'a> Comparer<'a> {
             }
         }
         let old = old.map(|old| Box::new(old.entry()));
+        if self.parent.has_entries() || self.parent.is_first_pass {
+            // Few of a directory are changed, and the names of all are in one piece of memory.
+            entry = entry.with_own_bytes();
+        }
         if entry.kind != Kind::File || entry.size == 0 {
             if let Err(problem) = place.complete(&mut entry)
                 && self.is_gone_or_reported(&place, &entry, problem)
@@ -483,5 +487,5 @@ fn find_old<'c>(
 
 /// What is not here any more.
 fn gone(row: &Entry) -> PackingItem {
-    PackingItem::Gone(Box::new(row.clone()))
+    PackingItem::Gone(Box::new(row.clone().with_own_bytes()))
 }
