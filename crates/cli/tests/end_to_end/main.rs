@@ -63,6 +63,7 @@ mod moved_while_walked;
 mod named;
 mod no_secrets;
 mod places;
+mod preconditions;
 mod profiles;
 mod progress;
 mod proxies;

@@ -283,7 +283,7 @@ fn a_directory_that_is_marked_since_yesterday_is_told_once() {
 
 /// Sets 32 counters all over a file, one after the other, again and again: at every moment each is
 /// what the one before is, or one less.
-const COUNTING: &str = "
+pub(super) const COUNTING: &str = "
 import mmap, os, struct, sys, time
 path, how, size = sys.argv[1], sys.argv[2], int(sys.argv[3])
 with open(path, 'wb') as file:
@@ -312,7 +312,7 @@ while True:
 ";
 
 /// Whether the counters are those of one moment.
-fn are_of_one_moment(bytes: &[u8]) -> bool {
+pub(super) fn are_of_one_moment(bytes: &[u8]) -> bool {
     let step = bytes.len() / 32;
     let counters: Vec<u64> = (0..32)
         .map(|at| u64::from_le_bytes(bytes[at * step..at * step + 8].try_into().unwrap()))
