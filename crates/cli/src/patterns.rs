@@ -83,8 +83,21 @@ fn leaves_out(patterns: &[Pattern], above: &str) -> Result<bool, Usage> {
     if let Some(last) = patterns.iter().rfind(is_same) {
         return Ok(!last.text.starts_with('!'));
     }
-    if above.contains(['*', '?', '[', '\\']) {
+    if above.contains(['[', '\\']) {
         return Ok(false);
+    }
+    if above.contains(['*', '?']) {
+        // What all of these are is what every such directory is.
+        for (many, one) in [("xq", "x"), ("Z7", "7"), ("é", "é")] {
+            let example = above
+                .replace("**", many)
+                .replace('*', many)
+                .replace('?', one);
+            if !leaves_out(patterns, &example)? {
+                return Ok(false);
+            }
+        }
+        return Ok(true);
     }
     // A pattern that begins at the top does not leave out a directory everywhere.
     let is_anchored = above.starts_with('/');

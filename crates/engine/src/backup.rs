@@ -99,6 +99,7 @@ pub fn backup_begun(
     options: &BackupOptions,
     monitor: &dyn Monitor,
 ) -> Result<Outcome> {
+    let directories = SourceDirectories::of(sources);
     let run = BackupRun::begin(repository, sources, scan.mode, options)?;
     let scan = ScanOptions {
         with_atime: options.with_atime,
@@ -110,8 +111,8 @@ pub fn backup_begun(
         ..options.clone()
     };
     begin(&run, options, monitor, |parent| {
-        let sources = (sources, early.take());
-        scan_and_store(&run, parent, sources, scan.clone(), options, monitor)
+        let from = (sources, &directories, early.take());
+        scan_and_store(&run, parent, from, scan.clone(), options, monitor)
     })
 }
 
@@ -156,7 +157,7 @@ fn signs_of_life(run: &BackupRun, every: Duration) -> Result<Heartbeat> {
 fn scan_and_store(
     run: &BackupRun,
     parent: &Parent,
-    (sources, early): (&Sources, Option<EarlyScan>),
+    (sources, directories, early): (&Sources, &SourceDirectories, Option<EarlyScan>),
     scan: ScanOptions,
     options: &BackupOptions,
     monitor: &dyn Monitor,
@@ -177,7 +178,8 @@ fn scan_and_store(
     report_not_found(options, &tally);
     unread_index::report(&run.repository, &tally)?;
     let store = start_writer(run, parent, options)?;
-    let done = store_and_commit(run, parent, sources, started, &store, &tally, options);
+    let from = (sources, directories, started);
+    let done = store_and_commit(run, parent, from, &store, &tally, options);
     let (outcome, digests) = done.map_err(|error| after_failure(&store, error, monitor))?;
     // Only now: of what is not committed nothing is remembered.
     cache.remember(digests, parent, &outcome, &tally);
@@ -187,13 +189,11 @@ fn scan_and_store(
 fn store_and_commit(
     run: &BackupRun,
     parent: &Parent,
-    sources: &Sources,
-    started: StartedScan,
+    (sources, directories, started): (&Sources, &SourceDirectories, StartedScan),
     store: &Arc<ChunkWriter>,
     tally: &Tally<'_>,
     options: &BackupOptions,
 ) -> Result<(Outcome, NewDigests)> {
-    let directories = SourceDirectories::of(sources);
     let pass = Pass::first(run, parent, store, tally, options);
     let (stored, digests) = match started {
         StartedScan::Walk(items) => (pass.run(items, None)?, NewDigests::None),

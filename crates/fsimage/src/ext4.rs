@@ -48,7 +48,7 @@ pub use features::Features;
 pub use groups::{GroupProblem, GroupTotals, ItableRange};
 pub use inodes::{InodeResult, RawInode};
 pub use mapping::{Mapping, MappingVisitor};
-pub use multi_mount::{MULTI_MOUNT_BYTES, MultiMount};
+pub use multi_mount::user_elsewhere;
 pub use overlay::Replayed;
 pub use superblock::{DataMode, Superblock};
 pub(crate) use unchanged::Ext4States;

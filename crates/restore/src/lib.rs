@@ -26,6 +26,7 @@ mod rows_ahead;
 mod scratch;
 mod seams;
 pub mod select;
+mod shared_device;
 mod totals;
 mod warm;
 pub mod xattrs;

@@ -36,7 +36,7 @@ use bale_format::entry::{Entry, EntryFlags, Kind, Time};
 use bale_pipeline::memory::MemoryPlan;
 use rustix::fs::{AtFlags, Statx, StatxFlags};
 use std::io;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Longest write that neither a ctime, a lock nor a lease reveals. Chosen, not proven
@@ -148,15 +148,50 @@ fn wait_for_writers(fd: BorrowedFd<'_>, entry: &mut Entry) -> bool {
     }
     let is_young = !is_older(UNSEEN_WRITE_SECONDS_MAX);
     // Elsewhere a lease says what a server allows, and nothing of who writes there.
-    let is_local = rustix::fs::fstatfs(fd).is_ok_and(|told| LOCAL.contains(&(told.f_type as u32)));
-    let is_written = match is_local {
-        true => bale_sys::lease::is_open_for_writing(fd).unwrap_or(is_young),
-        false => is_young,
-    };
+    let is_written = may_hide_a_change(entry.ctime)
+        || match is_local(fd) {
+            true => bale_sys::lease::is_open_for_writing(fd).unwrap_or(is_young),
+            false => is_young,
+        };
     if is_written {
         entry.flags.set(EntryFlags::RACY);
     }
     is_written
+}
+
+/// Whether a file is on a file system of this kernel alone.
+fn is_local(fd: BorrowedFd<'_>) -> bool {
+    // Magic numbers have 32 bits, whatever type the kernel gives them in.
+    rustix::fs::fstatfs(fd).is_ok_and(|told| LOCAL.contains(&(told.f_type as u32)))
+}
+
+const GIVES_MORE: &str = "its file system gives more bytes than it says";
+
+/// Whether there are bytes behind the end that the file system says. One that is the kernel's own
+/// gives none.
+fn gives_more(file: impl AsFd, end: u64) -> bool {
+    !is_local(file.as_fd()) && rustix::io::pread(file, &mut [0], end) == Ok(1)
+}
+
+/// Whether who opens a file from now on may change it and leave the stamp that it has: one of this
+/// second, on a file system that knows no less. A tick of the clock is waited for.
+fn may_hide_a_change(stamp: Time) -> bool {
+    /// Ticks are 10 milliseconds at most.
+    const STEPS: u32 = 6;
+    const STEP: std::time::Duration = std::time::Duration::from_millis(2);
+    for _ in 0..STEPS {
+        let now = rustix::time::clock_gettime(rustix::time::ClockId::RealtimeCoarse);
+        let nanos = u32::try_from(now.tv_nsec).expect("less than a second of nanoseconds");
+        if stamp.is_stamped_before(Time::from((now.tv_sec, nanos))) {
+            return false;
+        }
+        if stamp.nanos == 0 {
+            return true;
+        }
+        std::thread::sleep(STEP);
+    }
+    // Of the future: that tells nothing either way.
+    false
 }
 
 /// Looks for a moment from which on every change of a file shows in its stamps: written back, so

@@ -12,6 +12,7 @@
 //! does not know.
 
 mod above;
+mod alive;
 mod choose;
 mod complete;
 mod device_copy;
@@ -27,6 +28,7 @@ mod image_stamp;
 pub mod inode;
 mod left_out;
 mod list;
+mod listing;
 pub mod live;
 mod mount_table;
 mod mounted;
@@ -60,6 +62,7 @@ pub use image_part::{PartFew, PartFound, PartScan};
 pub use image_source::IN_USE_RACY_SECONDS;
 pub use image_stamp::ImageStamp;
 pub use left_out::LeftOut;
+pub use listing::{DirectoryListing, Missing, Whereabouts};
 pub use mounted::{MountedScan, Protocol, SecondLook, changed_bytes};
 pub use source_filesystems::source_filesystems;
 pub use sources::{Sources, parse_list};
@@ -215,6 +218,10 @@ pub enum ScanItem {
     /// A file system, before the first entry on it. `Entry::filesystem` is a position in the list
     /// of these.
     Filesystem(Filesystem),
+    /// A directory that is walked was listed: its children follow, if it has some.
+    Listed(DirectoryListing),
+    /// A file that was gone when it was looked at: it may be found elsewhere.
+    Missing(Missing),
     /// Children of one directory.
     Entries(Batch),
     /// Children of one directory whose inode digests are those of the parent snapshot: only names

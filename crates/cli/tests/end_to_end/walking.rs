@@ -7,7 +7,7 @@ use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 
 /// A bench that may mount, if these programs are there.
-fn bench_with(programs: &[&str]) -> Option<Bench> {
+pub(super) fn bench_with(programs: &[&str]) -> Option<Bench> {
     let missing = programs.iter().find(|program| !have(program));
     match (is_root(), missing) {
         (false, _) => skipped("mounting needs root"),
@@ -18,7 +18,7 @@ fn bench_with(programs: &[&str]) -> Option<Bench> {
 }
 
 /// Unmounts what a test mounted in its directory.
-struct Unmount<'a>(&'a Bench);
+pub(super) struct Unmount<'a>(pub(super) &'a Bench);
 
 impl Drop for Unmount<'_> {
     fn drop(&mut self) {
@@ -31,11 +31,11 @@ impl Drop for Unmount<'_> {
 }
 
 /// A program in Python that runs beside a backup, until this goes, also when the test panics.
-struct Beside(Child);
+pub(super) struct Beside(Child);
 
 impl Beside {
     /// Starts it, and waits for the line that says that it is about its work.
-    fn start(program: &str, words: &[&OsStr]) -> Beside {
+    pub(super) fn start(program: &str, words: &[&OsStr]) -> Beside {
         let mut command = Command::new("python3");
         let command = command.args(["-c", program]).args(words);
         let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
@@ -283,8 +283,8 @@ fn a_directory_that_is_marked_since_yesterday_is_told_once() {
 
 /// Sets 32 counters all over a file, one after the other, again and again: at every moment each is
 /// what the one before is, or one less.
-const COUNTING: &str = "
-import mmap, os, struct, sys
+pub(super) const COUNTING: &str = "
+import mmap, os, struct, sys, time
 path, how, size = sys.argv[1], sys.argv[2], int(sys.argv[3])
 with open(path, 'wb') as file:
     file.truncate(size)
@@ -295,6 +295,12 @@ memory = mmap.mmap(fd, size)
 round = 0
 while True:
     round += 1
+    if how == 'again':
+        # Nobody has it open for long.
+        os.close(fd)
+        memory = None
+        time.sleep(0.002)
+        fd = os.open(path, os.O_RDWR)
     for at in range(0, size, step):
         number = struct.pack('<Q', round)
         if how == 'map':
@@ -306,7 +312,7 @@ while True:
 ";
 
 /// Whether the counters are those of one moment.
-fn are_of_one_moment(bytes: &[u8]) -> bool {
+pub(super) fn are_of_one_moment(bytes: &[u8]) -> bool {
     let step = bytes.len() / 32;
     let counters: Vec<u64> = (0..32)
         .map(|at| u64::from_le_bytes(bytes[at * step..at * step + 8].try_into().unwrap()))
@@ -334,6 +340,8 @@ fn a_file_that_is_written_all_the_time_is_of_one_moment_or_named() {
         ("fine", "write", "walk"),
         ("coarse", "write", "walk"),
         ("coarse", "map", "inode"),
+        ("coarse", "again", "walk"),
+        ("coarse", "again", "inode"),
         ("memory", "map", "walk"),
     ];
     for (place, how, scan) in cases {
@@ -411,6 +419,11 @@ with open(path, 'r+b') as image:
     let words = [image.as_os_str(), block.trim().as_ref(), "4096".as_ref()];
     let _machine = Beside::start(beating, &words);
     let ran = bench.run(&["backup", "--scan", "inode", "image"]);
+    assert_ne!(ran.code, 0, "{ran}");
+    assert!(ran.err.contains("another machine"), "{ran}");
+    // Nor is it overwritten.
+    let target = ["restore", "latest", "--to-ext4", "image", "--force"];
+    let ran = bench.run(&target);
     assert_ne!(ran.code, 0, "{ran}");
     assert!(ran.err.contains("another machine"), "{ran}");
 }

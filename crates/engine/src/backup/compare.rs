@@ -23,9 +23,10 @@ use bale_repository::error::{Error, Result};
 use bale_repository::pack::ChunkWriter;
 use bale_source::image::EntryPlace;
 use bale_source::read::{FirstNames, SMALL_BYTES_MAX, SmallReader};
-use bale_source::scan::handle::FileHandles;
 use bale_source::scan::inode::UnchangedChildren;
-use bale_source::scan::{Batch, ListedAgain, NoteKind, ScanItem, promises_inode_numbers};
+use bale_source::scan::{
+    Batch, DirectoryListing, ListedAgain, Missing, NoteKind, ScanItem, promises_inode_numbers,
+};
 use bytes::Bytes;
 use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
@@ -37,6 +38,8 @@ pub(super) struct Scanned {
     /// Bytes in use of each chunk that reused rows point at: 48 bytes for each chunk.
     pub(super) live: HashMap<ChunkId, u64>,
     pub(super) live_statted: LiveStatted,
+    /// Inodes that were read under names that other ones had when they were listed.
+    pub(super) read_instead: HashSet<u64>,
 }
 
 impl Scanned {
@@ -46,6 +49,7 @@ impl Scanned {
             amendments: Amendments::new(directory),
             live: HashMap::new(),
             live_statted: LiveStatted::within(memory),
+            read_instead: HashSet::new(),
         }
     }
 }
@@ -71,8 +75,10 @@ pub(super) struct Comparer<'a> {
     /// Of files that are read, or reused.
     first_names: FirstNames,
     listed_again: ListedAgain,
-    /// Names that went and came, in a second pass over a mounted file system.
-    moved: Option<Moved<'a>>,
+    /// Names that went and came.
+    moved: Moved<'a>,
+    /// Path of a directory that was listed, and of which no row came yet.
+    listed: Option<Bytes>,
     /// The parent was made with the same excludes.
     excludes_as_before: bool,
     /// Directories of the batch to come that are not entered, and why.
@@ -85,6 +91,7 @@ impl<'a> Comparer<'a> {
         store: &'a ChunkWriter,
         reader: &'a SmallReader,
         tally: &'a Tally<'a>,
+        moved: Moved<'a>,
     ) -> Result<Comparer<'a>> {
         let directory = store.repository().spill_dir()?;
         let memory = store.repository().memory();
@@ -102,18 +109,11 @@ impl<'a> Comparer<'a> {
             unchanged: Default::default(),
             first_names: FirstNames::within(&memory),
             listed_again: ListedAgain::since(tally.began),
-            moved: None,
+            moved,
+            listed: None,
             excludes_as_before: false,
             not_entered: HashMap::new(),
         })
-    }
-
-    /// What the first pass had and this one does not meet is looked for by its inode.
-    pub(super) fn looking_for_moved(self, handles: Option<&'a FileHandles>) -> Comparer<'a> {
-        Comparer {
-            moved: handles.map(Moved::new),
-            ..self
-        }
     }
 
     /// With the patterns and marks of this run.
@@ -162,6 +162,8 @@ impl<'a> Comparer<'a> {
             }
             match item {
                 ScanItem::Filesystem(found) => self.add_filesystem(found),
+                ScanItem::Listed(listing) => self.take_listing(listing, &mut cursor, items)?,
+                ScanItem::Missing(missing) => self.take_missing(missing),
                 ScanItem::Entries(batch) => self.compare_batch(batch, &mut cursor, items)?,
                 ScanItem::Unchanged(unchanged) => {
                     self.compare_unchanged(&unchanged, &mut cursor, items)?
@@ -177,14 +179,33 @@ impl<'a> Comparer<'a> {
             }
         }
         cursor.finish(|row| {
-            if let Some(moved) = &mut self.moved {
-                moved.gone(&row);
-            }
+            self.moved.gone(&row);
             items.send(gone(&row)).map_err(Stop::from)
         })?;
         self.name_moved()?;
         self.tally.met_all();
         Ok(items.flush()?)
+    }
+
+    /// What the parent has in the directory listed before is passed before this one counts.
+    fn take_listing(
+        &mut self,
+        mut listing: DirectoryListing,
+        cursor: &mut ParentCursor,
+        items: &mut ItemSender,
+    ) -> std::result::Result<(), Stop> {
+        listing.filesystem = self.filesystem_of(listing.filesystem);
+        let path = listing.path().clone();
+        if let Some(empty) = self.listed.replace(path).filter(|path| !path.is_empty()) {
+            find_old(cursor, &empty, b"", items, &mut self.moved)?;
+        }
+        self.moved.listed(listing);
+        Ok(())
+    }
+
+    fn take_missing(&mut self, mut missing: Missing) {
+        missing.listing.filesystem = self.filesystem_of(missing.listing.filesystem);
+        self.moved.missing(missing);
     }
 
     fn compare_batch(
@@ -194,12 +215,11 @@ impl<'a> Comparer<'a> {
         items: &mut ItemSender,
     ) -> std::result::Result<(), Stop> {
         let Batch { places, entries } = batch;
+        self.listed = None;
         for (at, mut entry) in entries.into_iter().enumerate() {
             entry.filesystem = self.filesystem_of(entry.filesystem);
             let old = find_old(cursor, &entry.parent, &entry.name, items, &mut self.moved)?;
-            if let Some(moved) = &mut self.moved {
-                moved.compare(old, &entry);
-            }
+            self.moved.compare(old, &entry);
             if entry.flags.has(EntryFlags::NOT_CROSSED)
                 && let Some(old) = old
             {
@@ -245,9 +265,7 @@ impl<'a> Comparer<'a> {
             match unchanged.stat_from_device(name, inode) {
                 Ok(Some((mut entry, place))) => {
                     entry.filesystem = filesystem;
-                    if let Some(moved) = &mut self.moved {
-                        moved.compare(old, &entry);
-                    }
+                    self.moved.compare(old, &entry);
                     self.change(place, entry, old, items)?;
                     continue;
                 }
@@ -357,6 +375,10 @@ impl<'a> Comparer<'a> {
             }
         }
         let old = old.map(|old| Box::new(old.entry()));
+        if self.parent.has_entries() || self.parent.is_first_pass {
+            // Few of a directory are changed, and the names of all are in one piece of memory.
+            entry = entry.with_own_bytes();
+        }
         if entry.kind != Kind::File || entry.size == 0 {
             if let Err(problem) = place.complete(&mut entry)
                 && self.is_gone_or_reported(&place, &entry, problem)
@@ -410,7 +432,11 @@ impl<'a> Comparer<'a> {
     fn add_filesystem(&mut self, found: Filesystem) {
         let is_ambiguous = !promises_inode_numbers(&found.kind);
         let is_of_program = found.kind.starts_with("fuse") || found.kind == "9p";
+        let is_by_inodes = found.scanner == "inode";
         let position = self.tally.filesystem(found, &self.filesystems);
+        if is_by_inodes {
+            self.moved.is_scanned_by_inodes(position);
+        }
         self.filesystems.push(position);
         if is_ambiguous {
             self.ambiguous.insert(position);
@@ -451,17 +477,15 @@ fn find_old<'c>(
     parent: &Bytes,
     name: &[u8],
     items: &mut ItemSender,
-    moved: &mut Option<Moved<'_>>,
+    moved: &mut Moved<'_>,
 ) -> std::result::Result<Option<ParentRow<'c>>, Stop> {
     cursor.advance_to(parent, name, |row| {
-        if let Some(moved) = moved {
-            moved.gone(&row);
-        }
+        moved.gone(&row);
         items.send(gone(&row)).map_err(Stop::from)
     })
 }
 
 /// What is not here any more.
 fn gone(row: &Entry) -> PackingItem {
-    PackingItem::Gone(Box::new(row.clone()))
+    PackingItem::Gone(Box::new(row.clone().with_own_bytes()))
 }

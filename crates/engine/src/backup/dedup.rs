@@ -1,7 +1,7 @@
 //! Deduplicates one small file: looks for identical content stored earlier in this run or known to
 //! the index.
 
-use super::dedup_cache::{ChunkNumbers, ContentRef, ContentTable};
+use super::dedup_cache::{ContentRef, ContentTable};
 use bale_format::{ChunkId, Content, Entry};
 use bale_repository::pack::ChunkWriter;
 
@@ -9,17 +9,13 @@ use bale_repository::pack::ChunkWriter;
 /// another file of the same content was stored.
 pub(super) fn stored_at(
     store: &ChunkWriter,
-    chunks: &mut ChunkNumbers,
     contents: &mut ContentTable,
     entry: &Entry,
     old: Option<&Entry>,
 ) -> Option<ContentRef> {
     let hash = entry.content_hash?;
     if let Some((chunk, offset)) = old_place(store, entry, old) {
-        return Some(ContentRef::Bundled {
-            chunk: chunks.known(chunk),
-            offset,
-        });
+        return Some(ContentRef::Stored(Content::Bundled { chunk, offset }));
     }
     contents.find(&hash, u32::try_from(entry.size).ok()?)
 }

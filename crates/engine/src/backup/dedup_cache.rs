@@ -21,10 +21,7 @@ const DISPLACED_MAX: usize = 1024;
 /// Bits that tell whether a content may be among these.
 const DISPLACED_BITS: usize = 1 << 14;
 
-/// Known chunks that are found again by their ids: 64 KiB.
-const KNOWN_SLOTS: usize = 1 << 14;
-
-/// Number of a chunk in `ChunkNumbers`.
+/// Number of a bundle in `ChunkNumbers`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ChunkNumber(u32);
 
@@ -40,32 +37,38 @@ impl ChunkNumber {
     }
 }
 
-/// Where content is, with a chunk that may still be open.
+/// Where content is, in a chunk that may still be open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ContentRef {
+    /// In a bundle of this run.
     Bundled {
-        chunk: ChunkNumber,
+        bundle: ChunkNumber,
         /// First byte.
         offset: u32,
     },
-    Pieces {
-        /// The list's chunk.
-        chunk: ChunkNumber,
-    },
+    /// In a chunk that is stored.
+    Stored(Content),
 }
 
-/// Chunks by number: 33 bytes for each chunk, not for each file. A bundle has a number before it
-/// has an id.
+impl ContentRef {
+    /// Of content that is stored; `None` if there is none.
+    pub fn stored(content: Content) -> Option<ContentRef> {
+        match content {
+            Content::None | Content::Image => None,
+            Content::Bundled { .. } | Content::Pieces { .. } => Some(ContentRef::Stored(content)),
+        }
+    }
+}
+
+/// Bundles of this run by number: 33 bytes for each, not for each file. A bundle has a number
+/// before it has an id.
 #[derive(Default)]
 pub struct ChunkNumbers {
     ids: Vec<Option<ChunkId>>,
-    /// Numbers of chunks that were known, by the first bytes of their ids: rows may come from many
-    /// chunks in turn. What a slot says counts if the number has that id.
-    known: Vec<u32>,
 }
 
 impl ChunkNumbers {
-    /// A number for a chunk whose id is not known yet.
+    /// A number for a bundle whose id is not known yet.
     pub fn open(&mut self) -> ChunkNumber {
         self.ids.push(None);
         ChunkNumber(u32::try_from(self.ids.len() - 1).expect("2^32 chunks exceed any store"))
@@ -76,50 +79,15 @@ impl ChunkNumbers {
         self.ids[number.0 as usize] = Some(id);
     }
 
-    /// A number for a known chunk; one that was used of late is found again.
-    pub fn known(&mut self, id: ChunkId) -> ChunkNumber {
-        self.known.resize(KNOWN_SLOTS, 0);
-        let slot = u16::from_le_bytes([id.0[0], id.0[1]]) as usize % KNOWN_SLOTS;
-        let number = ChunkNumber(self.known[slot]);
-        if self.id(number) == Some(id) {
-            return number;
-        }
-        let number = self.open();
-        self.close(number, id);
-        self.known[slot] = number.0;
-        number
-    }
-
-    /// Where stored content is; `None` if there is none.
-    pub fn known_content(&mut self, content: Content) -> Option<ContentRef> {
-        Some(match content {
-            Content::None | Content::Image => return None,
-            Content::Bundled { chunk, offset } => ContentRef::Bundled {
-                chunk: self.known(chunk),
-                offset,
-            },
-            Content::Pieces { list } => ContentRef::Pieces {
-                chunk: self.known(list),
-            },
-        })
-    }
-
-    /// The id, once it is known.
-    pub fn id(&self, number: ChunkNumber) -> Option<ChunkId> {
-        self.ids.get(number.0 as usize).copied().flatten()
-    }
-
     /// The content of a row, once the chunk's id is known.
     pub fn content(&self, content_ref: ContentRef) -> Option<Content> {
-        Some(match content_ref {
-            ContentRef::Bundled { chunk, offset } => Content::Bundled {
-                chunk: self.id(chunk)?,
-                offset,
-            },
-            ContentRef::Pieces { chunk } => Content::Pieces {
-                list: self.id(chunk)?,
-            },
-        })
+        match content_ref {
+            ContentRef::Bundled { bundle, offset } => {
+                let chunk = self.ids.get(bundle.0 as usize).copied().flatten()?;
+                Some(Content::Bundled { chunk, offset })
+            }
+            ContentRef::Stored(content) => Some(content),
+        }
     }
 }
 
@@ -157,7 +125,7 @@ struct StoredContent {
 impl StoredContent {
     fn content_ref(self) -> ContentRef {
         ContentRef::Bundled {
-            chunk: self.chunk,
+            bundle: self.chunk,
             offset: self.offset,
         }
     }
@@ -336,9 +304,11 @@ mod tests {
     fn knows(table: &mut ContentTable, number: u32) -> bool {
         let (hash, size, chunk, offset) = content(number);
         let found = table.find(&hash, size);
-        assert!(
-            found.is_none_or(|content_ref| content_ref == ContentRef::Bundled { chunk, offset })
-        );
+        assert!(found.is_none_or(|content_ref| content_ref
+            == ContentRef::Bundled {
+                bundle: chunk,
+                offset
+            }));
         found.is_some()
     }
 
@@ -389,7 +359,7 @@ mod tests {
         }
         for number in 0..3 * DISPLACED_MAX as u32 {
             let content_ref = ContentRef::Bundled {
-                chunk: ChunkNumber(1),
+                bundle: ChunkNumber(1),
                 offset: number,
             };
             assert_eq!(table.find(&content(number), 10), Some(content_ref));

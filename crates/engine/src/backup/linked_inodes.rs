@@ -7,7 +7,7 @@
 //!
 //! The names of one inode may lie a whole tree apart, and a link farm has tens of millions of
 //! inodes. What was read is a record in a log, and each inode has the number of its record; of both
-//! the parts used last are in memory, and the rest in files without names, 80 bytes for each inode.
+//! the parts used last are in memory, and the rest in files without names, 108 bytes for each.
 //! Memory is the same however many there are. No byte depends on it: what cannot be written, or
 //! does not read back as it was written, is read from the source again.
 
@@ -159,6 +159,7 @@ impl Spill {
 mod tests {
     use super::*;
     use crate::backup::dedup_cache::ChunkNumber;
+    use bale_format::{ChunkId, Content};
     use bale_pipeline::memory::MEMORY_BYTES_MIN;
 
     /// Three times what is in memory.
@@ -175,12 +176,14 @@ mod tests {
     }
 
     fn what(inode: u64) -> LinkedContent {
-        let chunk = ChunkNumber::from_number(inode as u32 / 100);
-        let content_ref = match inode % 2 {
-            0 => ContentRef::Pieces { chunk },
+        let chunk = ChunkId([inode as u8; 32]);
+        let offset = inode as u32 % 7_000;
+        let content_ref = match inode % 3 {
+            0 => ContentRef::Stored(Content::Pieces { list: chunk }),
+            1 => ContentRef::Stored(Content::Bundled { chunk, offset }),
             _ => ContentRef::Bundled {
-                chunk,
-                offset: inode as u32 % 7_000,
+                bundle: ChunkNumber::from_number(inode as u32 / 100),
+                offset,
             },
         };
         LinkedContent {
@@ -232,6 +235,6 @@ mod tests {
             found.is_some()
         });
         let found = found.count();
-        assert!((1 << 15..=1 << 16).contains(&found), "{found}");
+        assert!((3 << 13..=3 << 14).contains(&found), "{found}");
     }
 }

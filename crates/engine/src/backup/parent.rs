@@ -127,6 +127,13 @@ impl Parent {
         Ok(parent)
     }
 
+    /// When a file system was read for it, by its number in rows: what was born later is in none.
+    pub(super) fn barrier(&self, filesystem: u32) -> Option<Time> {
+        let of = |barriers: &[Option<Time>]| barriers.get(filesystem as usize).copied().flatten();
+        let resumed = self.resumed.as_ref();
+        of(&self.barriers).or_else(|| of(&resumed?.1))
+    }
+
     pub(super) fn none() -> Parent {
         Parent {
             id: None,

@@ -3,6 +3,7 @@
 use super::checkpoint::Checkpoints;
 use super::commit::StoredPass;
 use super::compare::Comparer;
+use super::moved::Moved;
 use super::parent::Parent;
 use super::projects::{self, Moment};
 use super::queue::ItemSender;
@@ -18,6 +19,7 @@ use bale_repository::repository::Repository;
 use bale_source::read::{Arranged, GroupHasher, SmallReader};
 use bale_source::scan::handle::FileHandles;
 use bale_source::scan::{ImageStamp, ScanItems};
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -35,8 +37,9 @@ pub(super) struct Pass<'a> {
     pub(super) guard: Option<&'a ImageStamp>,
     /// Of a second pass: the catalog that is compared with, as the first one had it.
     pub(super) original: Option<&'a CatalogReader>,
-    /// Of a second pass over a mounted file system: says what is still there of what the first had.
-    pub(super) handles: Option<&'a FileHandles>,
+    /// Of a second pass over a mounted file system: says what is still there of what the first had,
+    /// and which inodes the first one read under other names than it listed.
+    pub(super) handles: Option<(&'a FileHandles, &'a HashSet<u64>)>,
     /// Between two records of the unfinished run; `None`: no records.
     pub(super) checkpoint_every: Option<Option<Duration>>,
 }
@@ -82,9 +85,8 @@ impl<'a> Pass<'a> {
         };
         let reader = small_reader(repository, &reading, arranged);
         let (sender, queue) = ItemSender::pair(limits::item_batches(&memory));
-        let comparer = Comparer::new(parent, store, &reader, tally)?
+        let comparer = Comparer::new(parent, store, &reader, tally, self.moved())?
             .recording_live_stats(self.records_live_stats)
-            .looking_for_moved(self.handles)
             .excluding(&run.draft.excludes);
         let segments = StoredSegments((*store).clone());
         let catalog = CatalogWriter::new(parent.catalog.clone(), segments);
@@ -122,13 +124,26 @@ impl<'a> Pass<'a> {
             return Err(Error::Interrupted);
         }
         written?;
-        let scanned = compared?;
-        let StoredRows { layers, changes } = rows.finish()?;
+        let mut scanned = compared?;
+        let StoredRows {
+            layers,
+            changes,
+            read_instead,
+        } = rows.finish()?;
+        scanned.read_instead = read_instead;
         Ok(StoredPass {
             scanned,
             layers,
             changes,
         })
+    }
+
+    /// Knows, or asks, what became of names that are not met.
+    fn moved(&self) -> Moved<'a> {
+        match self.handles {
+            Some(handles) => Moved::verified(handles, self.tally.began),
+            None => Moved::walked(self.parent, self.tally.began),
+        }
     }
 }
 

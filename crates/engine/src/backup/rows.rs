@@ -31,7 +31,7 @@ use bale_source::image::EntryPlace;
 use bale_source::read::{SMALL_BYTES_MAX, SmallFile, SmallReader, SmallState, read_small};
 use bale_source::scan::ListedAgain;
 use renamed::RenamedFiles;
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -53,6 +53,8 @@ pub(super) struct StoredRows {
     pub(super) layers: Vec<Layer>,
     /// Rows that were put or removed.
     pub(super) changes: u64,
+    /// See `Scanned`.
+    pub(super) read_instead: HashSet<u64>,
 }
 
 pub(super) struct RowWriter<'a> {
@@ -73,6 +75,7 @@ pub(super) struct RowWriter<'a> {
     changes: u64,
     listed_again: ListedAgain,
     renamed: RenamedFiles,
+    read_instead: HashSet<u64>,
     /// Of a second pass.
     recount: Option<Recount<'a>>,
 }
@@ -108,6 +111,7 @@ impl<'a> RowWriter<'a> {
             changes: 0,
             listed_again: ListedAgain::since(tally.began),
             renamed: RenamedFiles::default(),
+            read_instead: HashSet::new(),
             recount: None,
         }
     }
@@ -171,6 +175,7 @@ impl<'a> RowWriter<'a> {
         Ok(StoredRows {
             layers: self.catalog.finish()?.layers,
             changes: self.changes,
+            read_instead: self.read_instead,
         })
     }
 
@@ -240,6 +245,7 @@ impl<'a> RowWriter<'a> {
         file.problems
             .iter()
             .for_each(|problem| self.tally.reading_problem(problem, flags));
+        self.check_replaced(place, file.listed_inode, &file.entry);
         let mut entry = Box::new(file.entry);
         match file.state {
             SmallState::Vanished => return self.vanished(place, entry, old),
@@ -258,38 +264,33 @@ impl<'a> RowWriter<'a> {
             let list = self
                 .large
                 .store_read(&mut entry, &file.bytes, &file.holes, &file.bad)?;
-            let chunk = self.chunks.known(list);
-            return self.placed(entry, ContentRef::Pieces { chunk }, old);
+            let content = Content::Pieces { list };
+            return self.placed(entry, ContentRef::Stored(content), old);
         }
         let hash = file
             .hash
             .unwrap_or_else(|| self.store.keys().content_hash(&file.bytes));
         entry.content_hash = Some(hash);
-        let content_ref = match dedup::stored_at(
-            self.store,
-            &mut self.chunks,
-            &mut self.contents,
-            &entry,
-            old.as_deref(),
-        ) {
-            Some(content_ref) => {
-                if let Some(Content::Bundled { chunk, .. }) = self.chunks.content(content_ref) {
-                    self.store.count_known(&chunk, entry.size);
+        let content_ref =
+            match dedup::stored_at(self.store, &mut self.contents, &entry, old.as_deref()) {
+                Some(content_ref) => {
+                    if let Some(Content::Bundled { chunk, .. }) = self.chunks.content(content_ref) {
+                        self.store.count_known(&chunk, entry.size);
+                    }
+                    content_ref
                 }
-                content_ref
-            }
-            None => self.bundle(&file.bytes, &hash)?,
-        };
+                None => self.bundle(&file.bytes, &hash)?,
+            };
         self.placed(entry, content_ref, old)
     }
 
     fn bundle(&mut self, bytes: &[u8], hash: &[u8; 16]) -> Result<ContentRef> {
-        let (chunk, offset) = self
+        let (bundle, offset) = self
             .bundles
             .push(bytes, hash, &mut self.chunks, self.store)?;
         let size = u32::try_from(bytes.len()).expect("small files are small");
-        self.contents.remember(hash, size, chunk, offset);
-        Ok(ContentRef::Bundled { chunk, offset })
+        self.contents.remember(hash, size, bundle, offset);
+        Ok(ContentRef::Bundled { bundle, offset })
     }
 
     fn take_large(
@@ -301,11 +302,13 @@ impl<'a> RowWriter<'a> {
         let path_entry = entry.clone();
         match self.large.store_file(place, entry)? {
             Some(stored) => {
+                let listed = (path_entry.nlink < 2).then_some(path_entry.inode);
+                self.check_replaced(place, listed, &stored.entry);
                 let entry = Box::new(stored.entry);
                 match stored.list {
                     Some(list) => {
-                        let chunk = self.chunks.known(list);
-                        self.placed(entry, ContentRef::Pieces { chunk }, old)
+                        let content = Content::Pieces { list };
+                        self.placed(entry, ContentRef::Stored(content), old)
                     }
                     None => self.wait(entry, None, old),
                 }
@@ -323,7 +326,7 @@ impl<'a> RowWriter<'a> {
         old: Option<Box<Entry>>,
     ) -> Result<()> {
         if let Err(problem) = self.listed_again.check_gone(place, &entry) {
-            let Some(problem) = self.renamed.keep(&entry, problem) else {
+            let Some(problem) = self.renamed.keep((entry.filesystem, entry.inode), problem) else {
                 self.waiting.extend(old.map(PendingRow::Gone));
                 return Ok(());
             };

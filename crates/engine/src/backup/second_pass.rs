@@ -48,7 +48,7 @@ impl LookedAt {
 /// What the first pass stored, or what a second one made of it.
 pub(super) fn look_again(
     pass: &Pass<'_>,
-    first: StoredPass,
+    mut first: StoredPass,
     mounted: MountedScan,
     sources: &Sources,
 ) -> Result<LookedAt> {
@@ -83,11 +83,12 @@ pub(super) fn look_again(
         pass.parent
             .after(&run.repository, filesystems, first.layers, changed.as_ref())?;
     tally.begin_again();
+    let read_instead = std::mem::take(&mut first.scanned.read_instead);
     let second = Pass {
         parent: &between,
         original: Some(&pass.parent.catalog),
         checkpoint_every: None,
-        handles: handles.as_deref(),
+        handles: handles.as_deref().map(|handles| (handles, &read_instead)),
         ..*pass
     };
     let mut second = second.run(items, None)?;

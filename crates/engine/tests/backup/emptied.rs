@@ -62,6 +62,26 @@ fn a_source_that_was_emptied_is_told_once() {
     is_told(&backup(&scene), "1 file ");
 }
 
+/// What is in the directory that something was mounted on.
+#[test]
+fn a_few_names_where_a_file_system_was_are_told_by_every_backup() {
+    let scene = Scene::new();
+    let fill = || (0..6).for_each(|number| scene.write(&number.to_string(), b"content"));
+    fill();
+    backup(&scene);
+    as_of_another_file_system(&scene);
+    empty(&scene);
+    scene.write(".keep", b"");
+    for _ in 0..3 {
+        is_told(&backup(&scene), "6 files");
+    }
+    fill();
+    assert_eq!(backup(&scene).1, [], "it is used as it is");
+    empty(&scene);
+    scene.write(".keep", b"");
+    assert_eq!(backup(&scene).1, [], "what it had was of this one");
+}
+
 #[test]
 fn a_source_whose_file_system_is_not_mounted_is_told_by_every_backup() {
     let scene = Scene::new();

@@ -53,6 +53,10 @@ impl EmitOptions {
     pub fn freezes(&self) -> bool {
         self.freeze
     }
+
+    pub fn is_by_inodes(&self) -> bool {
+        self.mode == ScanMode::Inode
+    }
 }
 
 pub const WALK: EmitOptions = EmitOptions {
@@ -106,10 +110,30 @@ impl Bench {
     }
 
     pub fn backup_as(&self, options: &BackupOptions, monitor: &dyn Monitor) -> Outcome {
+        self.backup_faultily("", options, monitor)
+    }
+
+    /// What the freezer shall do to itself: see `mounts`.
+    pub fn backup_with_freezer(&self, fault: &str, monitor: &dyn Monitor) -> Outcome {
+        self.backup_faultily(fault, &BackupOptions::default(), monitor)
+    }
+
+    fn backup_faultily(
+        &self,
+        fault: &str,
+        options: &BackupOptions,
+        monitor: &dyn Monitor,
+    ) -> Outcome {
         let spill = self.mounted.beside("");
         self.scene.clock.advance(STEP);
-        let (repository, way) = (self.scene.repository(), (self.way, ""));
+        let (repository, way) = (self.scene.repository(), (self.way, fault));
         backup_with(self.source(), spill, way, options, &repository, monitor).unwrap()
+    }
+
+    /// Removes everything that is in the source.
+    pub fn empty(&self) {
+        std::fs::remove_dir_all(self.source()).unwrap();
+        std::fs::create_dir(self.source()).unwrap();
     }
 
     pub fn repository(&self) -> Arc<Repository> {

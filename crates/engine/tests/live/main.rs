@@ -7,6 +7,7 @@ mod barrier;
 mod by_inode;
 mod freezer_faults;
 mod half_changed;
+mod histories;
 mod hooks;
 mod image_mounted;
 mod incomplete;

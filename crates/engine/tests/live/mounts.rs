@@ -15,7 +15,8 @@ pub const PATIENCE: Duration = Duration::from_secs(60);
 
 /// What a freezer shall do to itself: `kill`, `stop`, `pause` or `wait` (until the file is
 /// removed),
-/// `:`, the step, `:`, a file to make then.
+/// `:`, the step, `:`, a file to make then. `second`: it waits around its second barrier, before it
+/// as long as there is a file of that name with `.before`, after it as long as one with `.after`.
 const FAULT: &str = "BALE_TEST_FREEZER";
 
 pub const FILESYSTEMS: [&str; 2] = ["ext4", "xfs"];
@@ -242,7 +243,17 @@ fn freezer_process() {
     let step = parts.next().unwrap_or("").to_string();
     let mark = parts.next().map(PathBuf::from);
     let mut done = false;
+    let mut barriers = 0;
     serve(&mut |at: Step| {
+        if what == "second" {
+            barriers += usize::from(at == Step::Announced);
+            let ends = [(Step::Announced, "before"), (Step::Finished, "after")];
+            let end = ends.iter().find(|(step, _)| *step == at && barriers == 2);
+            if let (Some((_, end)), Some(mark)) = (end, &mark) {
+                wait_at(&mark.with_extension(end));
+            }
+            return;
+        }
         if done || format!("{at:?}") != step {
             return;
         }
@@ -265,6 +276,14 @@ fn freezer_process() {
         std::thread::sleep(Duration::from_millis(500));
     })
     .unwrap();
+}
+
+/// Makes a file and waits until somebody removes it.
+fn wait_at(mark: &Path) {
+    std::fs::write(mark, b"").unwrap();
+    while mark.exists() {
+        std::thread::yield_now();
+    }
 }
 
 /// Reads the device behind a file, past all caches: 4 KiB.

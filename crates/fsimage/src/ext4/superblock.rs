@@ -151,7 +151,7 @@ impl Superblock {
     }
 
     /// Device offset of the block that says who has it mounted; `None`: nobody says so.
-    pub fn multi_mount_offset(&self) -> Option<u64> {
+    pub(super) fn multi_mount_offset(&self) -> Option<u64> {
         let offset = self.block_offset(self.multi_mount_block);
         offset.filter(|_| self.incompat(INCOMPAT_MMP))
     }

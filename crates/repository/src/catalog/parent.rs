@@ -41,9 +41,10 @@ impl<'a> ParentRow<'a> {
         self.segment.atime(self.row)
     }
 
-    /// The whole row.
+    /// The whole row, which keeps nothing of its segment: rows wait by the ten thousand, and where
+    /// changes are spread over everything each is of another segment.
     pub fn entry(self) -> Entry {
-        self.segment.entry(self.row)
+        self.segment.entry(self.row).with_own_bytes()
     }
 
     pub fn key(self) -> Key {

@@ -296,6 +296,20 @@ fn every_row_of_the_parent_is_found_or_vanished() {
     assert!(vanished.iter().all(|number| number % 7 == 0));
 }
 
+/// Rows wait while others are compared: where changes are spread over everything, each would keep
+/// another segment.
+#[test]
+fn a_row_of_the_parent_keeps_nothing_of_its_segment() {
+    let memory = Arc::new(Memory::default());
+    let layers = change(&memory, &[], SMALL, &tree(3_000));
+    let mut cursor = ParentCursor::open(&open(&memory, &layers), Default::default());
+    let key = numbered(1_000).key();
+    let found = cursor.advance_to(&key.parent, &key.name, |_| Ok::<(), CatalogError>(()));
+    let row = found.unwrap().expect("it is there").entry();
+    drop(key);
+    assert!(row.parent.is_unique() && row.name.is_unique());
+}
+
 #[test]
 fn rows_between_ranges_are_not_read_and_all_others_are_passed() {
     let memory = Arc::new(Memory::default());

@@ -10,6 +10,7 @@
 
 use super::image::ImageFile;
 use super::signature;
+use crate::shared_device::user_of_shared;
 use bale_fsimage::mkext4::Ext4Options;
 use bale_pipeline::users::{is_for_devices, user_of_device, user_of_file};
 use bale_sys::open::open_exclusively;
@@ -93,7 +94,17 @@ impl ImageTarget {
                 target.refused("exists and is not empty (--force overwrites it)".to_owned())
             );
         }
+        let file = File::open(path).map_err(target.io("open"))?;
+        target.refuse_user_elsewhere(&file)?;
         Ok(target)
+    }
+
+    /// Of other machines this one knows what is written on the target alone.
+    fn refuse_user_elsewhere(&self, target: &File) -> Result<(), TargetError> {
+        match user_of_shared(target).map_err(self.io("read"))? {
+            Some(user) => Err(self.refused(user.to_owned())),
+            None => Ok(()),
+        }
     }
 
     fn device(self, device: Dev) -> Result<ImageTarget, TargetError> {
@@ -104,6 +115,7 @@ impl ImageTarget {
             io::ErrorKind::ResourceBusy => self.refused("is in use".to_owned()),
             _ => self.io("open")(error),
         })?;
+        self.refuse_user_elsewhere(&file)?;
         let len = file.seek(SeekFrom::End(0)).map_err(self.io("measure"))?;
         let found = signature::find(&file, len).map_err(self.io("read"))?;
         if let Some(found) = found.filter(|_| !self.force) {

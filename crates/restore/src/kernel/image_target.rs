@@ -9,6 +9,7 @@ use crate::kernel::make::{TargetState, create, standing};
 use crate::kernel::outcome::EntryFailure;
 use crate::kernel::target::{TargetDirectory, stat_child};
 use crate::kernel::worker::Worker;
+use crate::shared_device::user_of_shared;
 use crate::{Overwrite, kernel::outcome::Cause};
 use bale_format::Entry;
 use bale_pipeline::monitor::Act;
@@ -188,6 +189,9 @@ fn device(path: &Path, stat: &Stat, entry: &Entry) -> Result<File, EntryFailure>
         std::io::ErrorKind::ResourceBusy => refused("it is in use: unmount what is on it first"),
         _ => failed("open", &error),
     })?;
+    if let Some(user) = user_of_shared(&file).map_err(|error| failed("read", &error))? {
+        return Err(refused(&format!("it {user}")));
+    }
     // What is compared is what is on it.
     forget_cached(&file);
     let len = file.seek(SeekFrom::End(0));

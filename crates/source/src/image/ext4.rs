@@ -7,11 +7,7 @@ use super::volume::{
 };
 use super::{Device, NAMES_PIECE_BYTES, NamesPiece, OpenedAs, Span, TABLE_PIECE_BYTES, TablePiece};
 use crate::scan::Atime;
-use bale_fsimage::ByteSource;
-use bale_fsimage::ext4::{
-    DirContext, Ext4, InodeResult, MULTI_MOUNT_BYTES, Mapping, MultiMount, ROOT_INODE_NUMBER,
-    RawInode,
-};
+use bale_fsimage::ext4::{DirContext, Ext4, InodeResult, Mapping, ROOT_INODE_NUMBER, RawInode};
 use bale_fsimage::{FileKind, Inode, Layout, MappedExtent};
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -49,27 +45,12 @@ pub(super) fn open(device: Arc<Device>, state: OpenedAs) -> Result<Ext4Volume, S
 
 /// Another machine that shares the device may have it mounted, of which this one knows nothing.
 fn check_multi_mount(device: &Arc<Device>, fs: &Ext4) -> Result<(), String> {
-    let superblock = fs.superblock();
-    let Some(offset) = superblock.multi_mount_offset() else {
-        return Ok(());
-    };
-    let look = || -> Result<MultiMount, String> {
-        let mut block = [0; MULTI_MOUNT_BYTES];
-        let read = DirectMetadata(device.clone()).read_exact_at(offset, &mut block);
-        read.map_err(|error| format!("read who has it mounted: {error}"))?;
-        Ok(MultiMount::parse(&block, superblock))
-    };
-    match look()? {
-        MultiMount::Clean => Ok(()),
-        MultiMount::Checked => Err("e2fsck works on it".to_owned()),
-        MultiMount::Damaged => Err("its block of who has it mounted is damaged".to_owned()),
-        before @ MultiMount::Mounted { wait, .. } => {
-            std::thread::sleep(wait);
-            match look()? == before {
-                true => Ok(()),
-                false => Err("it is mounted, by another machine that shares the device".to_owned()),
-            }
-        }
+    let user = fs
+        .superblock()
+        .user_elsewhere(&DirectMetadata(device.clone()));
+    match user.map_err(|error| format!("read who has it mounted: {error}"))? {
+        Some(user) => Err(format!("it {user}")),
+        None => Ok(()),
     }
 }
 

@@ -7,8 +7,8 @@ mod open;
 use super::blocks::{FileBlock, Pool, ReadResult, Request};
 use super::ranges::next_data;
 use super::{
-    BLOCK_BYTES, BLOCKS_AHEAD_MAX, BLOCKS_AHEAD_MIN, LARGE_THREADS_MAX, is_unchanged,
-    may_have_holes, problem, stat_of,
+    BLOCK_BYTES, BLOCKS_AHEAD_MAX, BLOCKS_AHEAD_MIN, GIVES_MORE, LARGE_THREADS_MAX, gives_more,
+    is_unchanged, may_have_holes, problem, stat_of,
 };
 use crate::image::{EntryPlace, Extents, ImageInode, Span};
 use crate::problem::ScanProblem;
@@ -230,7 +230,7 @@ impl LargeFile {
         }
     }
 
-    /// The entry as of opening.
+    /// As of opening.
     pub fn entry(&self) -> &Entry {
         &self.entry
     }
@@ -268,10 +268,9 @@ impl LargeFile {
     pub fn finish(mut self) -> FinishedFile {
         // Of one that became shorter: buffers of two files are not in use at a time.
         self.await_ahead();
-        let stat = self.file.as_ref().map(|file| stat_of(file.as_fd()));
-        let still = match stat {
+        let file = self.file.clone().filter(|_| self.image.is_none());
+        let still = match file.as_ref().map(|file| stat_of(file.as_fd())) {
             // On a device, the barrier at the end tells.
-            _ if self.image.is_some() => true,
             None => true,
             Some(Ok(stat)) => is_unchanged(&self.entry, &stat),
             Some(Err(error)) => {
@@ -282,6 +281,8 @@ impl LargeFile {
         let changed = !still || self.given != self.size;
         if changed {
             self.entry.flags.set(EntryFlags::CHANGED);
+        } else if file.is_some_and(|file| gives_more(file, self.size)) {
+            self.fail(io::Error::other(GIVES_MORE));
         }
         self.entry.size = self.given;
         FinishedFile {
@@ -297,13 +298,12 @@ impl LargeFile {
         while self.ahead.len() < self.pool.blocks_ahead() && self.requested_until < self.size {
             if self.requested_until >= self.data_end {
                 let data = self.next_range();
-                if data.start > self.requested_until && self.sparse {
-                    self.ahead
-                        .push_back(Ahead::Hole(data.start - self.requested_until));
+                let gap = data.start.saturating_sub(self.requested_until);
+                if gap > 0 && self.sparse {
+                    self.ahead.push_back(Ahead::Hole(gap));
                     self.entry.flags.set(EntryFlags::SPARSE);
-                } else if data.start > self.requested_until {
-                    self.ahead
-                        .push_back(Ahead::Zeros(data.start - self.requested_until));
+                } else if gap > 0 {
+                    self.ahead.push_back(Ahead::Zeros(gap));
                 }
                 self.requested_until = data.start;
                 self.data_end = data.end;

@@ -1,5 +1,6 @@
 //! The file systems that entries come from.
 
+use super::identity::promises_inode_numbers;
 use super::mount_table::{Mount, MountTable};
 use bale_format::entry::Time;
 use bale_format::snapshot::{Filesystem, PathText};
@@ -89,6 +90,12 @@ impl Filesystems {
                 true => self.memory_is_racy,
                 false => write_back().is_err(),
             })
+    }
+
+    /// Number of the file system with this device, if it has one by now.
+    pub(super) fn known(&self, device: u64) -> Option<u32> {
+        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        known.by_device.get(&device).copied()
     }
 
     /// Number of the file system that `name` in a directory is on.
@@ -213,7 +220,7 @@ fn describe_mount(
         None => Some(directory).filter(|fd| device_of(*fd) == Some(device)),
     };
     Filesystem {
-        uuid: fd.map_or_else(String::new, |fd| uuid_of(fd, device, &mounted.kind)),
+        uuid: fd.map_or_else(String::new, |fd| uuid_of(fd, device, &mounted)),
         kind: mounted.kind,
         mount: PathText(mounted.point),
         scanner: "walk".to_string(),
@@ -228,8 +235,9 @@ fn device_of(fd: BorrowedFd<'_>) -> Option<u64> {
 }
 
 /// What the file system says of itself, else what udev says of its device, else the id that
-/// `statfs` gives.
-fn uuid_of(fd: BorrowedFd<'_>, device: u64, kind: &str) -> String {
+/// `statfs` gives, with a hash of what was mounted where others say which numbers there are.
+fn uuid_of(fd: BorrowedFd<'_>, device: u64, mounted: &Mount) -> String {
+    let kind = &mounted.kind[..];
     let fsid = rustix::fs::fstatvfs(fd).map_or(0, |stat| stat.f_fsid);
     let mut uuid = match filesystem_uuid(fd) {
         Ok(Some(uuid)) => uuid_text(&uuid),
@@ -246,7 +254,14 @@ fn uuid_of(fd: BorrowedFd<'_>, device: u64, kind: &str) -> String {
             let _ = write!(uuid, "snapshot-of-{}", uuid_text(&origin));
         }
         None if uuid.is_empty() || kind == "btrfs" => {
+            let is_named = uuid.is_empty() && !promises_inode_numbers(kind);
             let _ = write!(uuid, "fsid-{fsid:016x}");
+            // A program or a server that says 0, as most do, for another one at the same path, with
+            // the same numbers.
+            if is_named {
+                let name = blake3::hash(mount_name(kind, &mounted.source).as_bytes());
+                let _ = write!(uuid, "-{}", &name.to_hex()[..16]);
+            }
         }
         None => {}
     }

@@ -5,10 +5,11 @@
 //! belongs to one life of an inode number: who opens gets the file that was meant, or hears that it
 //! is gone.
 
+use super::alive::{self, Life};
 use super::identity::Handle;
 use super::list::each_entry;
 use super::live::LiveKind;
-use bale_format::entry::Entry;
+use bale_format::entry::{Entry, Kind, Time};
 use bale_sys::handle::FileHandle;
 use rustix::fs::{AtFlags, FileType, OFlags, Statx, StatxFlags, statx};
 use rustix::io::Errno;
@@ -49,12 +50,24 @@ impl FileHandles {
         Handle::of_handle(&self.handles.handle_of(inode, generation)?)
     }
 
-    /// Whether this inode, in this life of its number, still has a name. `None`: that cannot be
-    /// told.
-    pub fn is_there(&self, inode: u64, generation: u32) -> Option<bool> {
-        let place = OFlags::PATH | OFlags::NOFOLLOW;
-        let opened = self.handles.open_with(inode, generation, place).ok()?;
-        Some(opened.is_some())
+    /// Whether what a row was made of still has all its names, wherever they are; of a directory,
+    /// and of what has one name, whether it is there. `None`: that cannot be told.
+    pub fn is_there(&self, row: &Entry, began: Time) -> Option<bool> {
+        let names = match row.generation {
+            0 => {
+                let life = Life {
+                    since: began,
+                    mtime: Some(row.mtime),
+                };
+                alive::names(self.handles.mount(), row.inode, life)?
+            }
+            generation => {
+                let place = OFlags::PATH | OFlags::NOFOLLOW;
+                let opened = self.handles.open_with(row.inode, generation, place).ok()?;
+                opened.map_or(0, |opened| opened.stat.stx_nlink)
+            }
+        };
+        Some(has_all_names(row, names))
     }
 
     /// Opens a regular file of the file system for reading. `None`: it is gone, or handles are
@@ -62,6 +75,14 @@ impl FileHandles {
     pub(super) fn open_inode(&self, inode: u64, generation: u32) -> Option<OwnedFd> {
         let opened = self.handles.open(inode, generation, REGULAR);
         opened.ok().flatten().map(|opened| opened.fd)
+    }
+}
+
+/// Of a file with several names one may be gone, and another one be there.
+pub(super) fn has_all_names(row: &Entry, names: u32) -> bool {
+    match row.kind {
+        Kind::Directory => names > 0,
+        _ => names >= row.nlink.max(1),
     }
 }
 

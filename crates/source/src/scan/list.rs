@@ -131,6 +131,7 @@ pub(super) fn list(fd: &DirectoryFd, spill: Spill<'_>, large: &Mutex<()>) -> Lis
     }
     let mut listings = 0;
     let mut last = None;
+    let mut last_stamps = None;
     let error = loop {
         let moment = barrier_now();
         let before = Stamps::of(fd);
@@ -140,14 +141,17 @@ pub(super) fn list(fd: &DirectoryFd, spill: Spill<'_>, large: &Mutex<()>) -> Lis
             Err(error) => break Some(error),
         };
         listings += 1;
-        let is_still = match (&before, Stamps::of(fd)) {
-            (Ok(before), Ok(after)) => *before == after && before.are_before(moment),
-            // Without stamps, two listings have to agree.
-            _ => false,
-        };
-        if is_still || (sum.is_some() && last == sum) {
+        let after = Stamps::of(fd).ok();
+        // Without stamps, two listings have to agree.
+        let stamps = after.filter(|after| before.as_ref().is_ok_and(|before| before == after));
+        let is_still = stamps.as_ref().is_some_and(|it| it.are_before(moment));
+        let agree = sum.is_some() && last == sum;
+        // Young, but no other ones than those of the listing before.
+        let is_steady = stamps.is_some() && stamps == last_stamps;
+        if is_still || (agree && (is_steady || union.has_what_stays(fd))) {
             break None;
         }
+        last_stamps = stamps;
         if listings == LISTINGS_MAX {
             break Some(io::Error::other(
                 "it changes each time that it is listed: names may be missing (a snapshot of the \
@@ -171,6 +175,23 @@ struct Union<'a> {
 }
 
 impl Union<'_> {
+    /// Whether a listing has each name that is there all the time, whatever comes and goes: what
+    /// replaces a name stands where that stood, or all is listed by one call. On btrfs it moves to
+    /// the end, where a listing that had begun does not come to.
+    fn has_what_stays(&self, fd: &DirectoryFd) -> bool {
+        /// By magic number (linux/magic.h): ext2 to ext4, XFS.
+        const IN_PLACE: [u32; 2] = [0xef53, 0x5846_5342];
+        /// btrfs, tmpfs: nothing changes during a call.
+        const BY_CALL: [u32; 2] = [0x9123_683e, 0x0102_1994];
+        /// Beside the name, in what the kernel gives.
+        const DIRENT_BYTES: usize = 32;
+        let magic = rustix::fs::fstatfs(fd).map_or(0, |told| told.f_type as u32);
+        let names = &self.names;
+        let bytes = names.bytes() + names.items.len() * DIRENT_BYTES;
+        let is_one_call = self.sorter.is_none() && bytes < GETDENTS_BYTES;
+        IN_PLACE.contains(&magic) || (BY_CALL.contains(&magic) && is_one_call)
+    }
+
     fn list_once(&mut self, fd: &DirectoryFd, sums: bool) -> io::Result<Option<NameSum>> {
         // The descriptor may have been listed before.
         rustix::fs::seek(fd, SeekFrom::Start(0))?;

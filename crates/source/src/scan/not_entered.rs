@@ -3,13 +3,13 @@
 
 use super::identity::{Evidence, identity_of};
 use super::pending::ChildrenReach;
-use super::stat::{Part, is_automount};
+use super::stat::Part;
 use super::statted::Statted;
 use super::statx::mount_of;
 use super::{Note, NoteKind, ScanProblem};
-use bale_format::entry::{Entry, EntryFlags};
+use bale_format::entry::{Entry, EntryFlags, Kind};
 use bale_sys::open::open_beneath;
-use rustix::fs::{AtFlags, Mode, OFlags, Statx, StatxFlags};
+use rustix::fs::{AtFlags, Mode, OFlags, Statx, StatxAttributes, StatxFlags};
 use std::ffi::CStr;
 use std::io;
 use std::os::fd::AsFd;
@@ -17,6 +17,10 @@ use std::os::fd::AsFd;
 /// Inode number of a directory that stands in a snapshot of btrfs where a subvolume was
 /// (BTRFS_EMPTY_SUBVOL_DIR_OBJECTID).
 const BTRFS_NO_SUBVOLUME: u64 = 2;
+
+/// Why an encrypted directory is not entered.
+pub(super) const LOCKED: &str =
+    "it is encrypted, and its key is not there: unlock it, or leave it out";
 
 /// A directory with the number of one above it.
 pub(super) enum SameAbove {
@@ -38,6 +42,21 @@ impl Part<'_> {
         }
     }
 
+    /// A directory in which something is mounted when it is entered. Those of autofs do not say so.
+    pub(super) fn is_automount(&self, stat: &Statx) -> bool {
+        /// `AUTOFS_SUPER_MAGIC` (linux/magic.h).
+        const AUTOFS: u32 = 0x0187;
+        if stat.stx_attributes.contains(StatxAttributes::AUTOMOUNT) {
+            return true;
+        }
+        let is_directory = Kind::from_mode(u32::from(stat.stx_mode)) == Some(Kind::Directory);
+        // Without a device, as all that only the kernel has.
+        is_directory
+            && stat.stx_dev_major == 0
+            && identity_of(stat).device == self.directory.identity().device
+            && rustix::fs::fstatfs(self.fd).is_ok_and(|told| told.f_type as u32 == AUTOFS)
+    }
+
     /// Of an encrypted directory whose key is not there, names and contents are ciphers.
     pub(super) fn is_locked(&self, c_name: &CStr) -> bool {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW;
@@ -50,7 +69,7 @@ impl Part<'_> {
     /// wanted; a subvolume that a snapshot does not have; snapshots of a repository that are
     /// mounted.
     pub(super) fn not_here(&self, c_name: &CStr, stat: &Statx) -> Option<NoteKind> {
-        if self.rules.one_file_system && is_automount(stat) {
+        if self.rules.one_file_system && self.is_automount(stat) {
             return Some(NoteKind::OtherFilesystem);
         }
         let filesystems = &self.rules.filesystems;

@@ -212,7 +212,10 @@ impl Counting<'_> {
                 ScanItem::Note(note) if note.kind == NoteKind::Vanished => {
                     self.report.vanished += 1;
                 }
-                ScanItem::Note(_) | ScanItem::Amend { .. } => {}
+                ScanItem::Note(_)
+                | ScanItem::Amend { .. }
+                | ScanItem::Listed(_)
+                | ScanItem::Missing(_) => {}
             }
         }
         Ok(())

@@ -7,6 +7,7 @@ use super::identity::Stay;
 use super::identity::{Handle, identity_of};
 use super::left_out::LeftOut;
 use super::names::Names;
+use super::not_entered::LOCKED;
 use super::pending::{ChildrenReach, Subdirectory};
 use super::sources::SourceNode;
 use super::statted::Statted;
@@ -52,11 +53,6 @@ impl ListedName<'_> {
             seen: LastKnown::NoDirectory,
         }
     }
-}
-
-/// A directory in which something is mounted when it is entered.
-pub(super) fn is_automount(stat: &Statx) -> bool {
-    stat.stx_attributes.contains(StatxAttributes::AUTOMOUNT)
 }
 
 /// A part of a directory being worked on.
@@ -121,7 +117,7 @@ impl Part<'_> {
     /// Where something is mounted by whoever enters, it is entered now: what its directory was
     /// before is not what the scan comes to.
     fn mounted(&self, name: &CStr, stat: Statx) -> Statx {
-        if !is_automount(&stat) || self.rules.one_file_system {
+        if self.rules.one_file_system || !self.is_automount(&stat) {
             return stat;
         }
         let flags = OFlags::PATH | OFlags::DIRECTORY;
@@ -404,9 +400,7 @@ impl Part<'_> {
             }
         }
         if stat.stx_attributes.contains(StatxAttributes::ENCRYPTED) && self.is_locked(c_name) {
-            return Err(Refused::because(io::Error::other(
-                "it is encrypted, and its key is not there: unlock it, or leave it out",
-            )));
+            return Err(Refused::because(io::Error::other(LOCKED)));
         }
         let marks = self.rules.filter.marks();
         if marks.iter().any(|mark| mark.is_in(self.fd.as_fd(), c_name)) {

@@ -10,7 +10,9 @@
 //! A scan collects such names ([`Unfound`]) and lists each directory that has some once more when
 //! it is at its end, or when there are many. Who reads files asks one by one ([`ListedAgain`]).
 
+use super::alive::{self, Life};
 use super::directory::Directory;
+use super::handle::has_all_names;
 use super::list::each_entry;
 use super::names::NAME_BYTES_MAX;
 use super::statx::time_of;
@@ -22,6 +24,7 @@ use rustix::fs::{AtFlags, RawDirEntry, StatxFlags};
 use std::ffi::{CStr, CString};
 use std::io;
 use std::ops::ControlFlow;
+use std::os::fd::AsFd;
 use std::sync::Arc;
 
 /// Names that wait to be looked for once more; then those of one more batch may join them.
@@ -34,6 +37,12 @@ const REMEMBERED_MAX: usize = 32 << 10;
 /// Names listed again of one directory, while its files are read.
 const LISTED_AGAIN_MAX: u64 = 4 << 20;
 
+/// Names of a FUSE file system that are stat'ed, as its listings need not have the numbers of its
+/// inodes.
+const UNNUMBERED_MAX: usize = 4 << 10;
+
+/// By magic number (linux/magic.h).
+const FUSE: u32 = 0x6573_5546;
 /// File systems on which an inode keeps its time of birth (magic.h: ext4, XFS, btrfs, tmpfs).
 const BORN_ONCE: [u32; 4] = [0xef53, 0x5846_5342, 0x9123_683e, 0x0102_1994];
 
@@ -59,6 +68,20 @@ impl Lost {
     /// Its inode may stand under another name. A directory is asked for by itself.
     pub(super) fn may_be_renamed(&self) -> bool {
         self.inode != 0 && !matches!(self.seen, LastKnown::Directory(_))
+    }
+
+    pub(super) fn is_file(&self) -> bool {
+        matches!(self.seen, LastKnown::NoDirectory)
+    }
+
+    /// Names that its inode has now; see `alive`.
+    fn names(&self, began: Time) -> Option<u32> {
+        let life = Life {
+            since: began,
+            mtime: None,
+        };
+        let opened = self.directory.open().ok()?;
+        alive::names(opened.as_fd(), self.inode, life).filter(|_| self.inode != 0)
     }
 
     /// A directory that was there and could not be entered. `None`: for another reason than that it
@@ -88,18 +111,21 @@ impl Unfound {
         (self.0.len() >= WAITING_MAX).then(|| std::mem::take(self))
     }
 
-    /// Lists each of their directories once more, and says what became of them.
-    pub(super) fn look_again(&mut self) -> Vec<ScanItem> {
+    /// Lists each of their directories once more, and says what became of them, in a scan that
+    /// began then.
+    pub(super) fn look_again(&mut self, began: Time) -> Vec<ScanItem> {
         let mut lost = std::mem::take(&mut self.0);
         let place = |lost: &Lost| Arc::as_ptr(&lost.directory) as usize;
         lost.sort_by(|a, b| (place(a), &a.name).cmp(&(place(b), &b.name)));
         let of_directories = lost.chunk_by(|a, b| Arc::ptr_eq(&a.directory, &b.directory));
-        of_directories.flat_map(look_in_one_directory).collect()
+        of_directories
+            .flat_map(|lost| look_in_one_directory(lost, began))
+            .collect()
     }
 }
 
 /// Sorted names of one directory.
-fn look_in_one_directory(lost: &[Lost]) -> Vec<ScanItem> {
+fn look_in_one_directory(lost: &[Lost], began: Time) -> Vec<ScanItem> {
     let mut now = vec![Found::default(); lost.len()];
     let mut by_inode: Vec<usize> = (0..lost.len()).collect();
     by_inode.retain(|at| lost[*at].may_be_renamed());
@@ -122,7 +148,7 @@ fn look_in_one_directory(lost: &[Lost]) -> Vec<ScanItem> {
     let mut items = Vec::new();
     for (lost, found) in lost.iter().zip(now) {
         let path_of_it = join(&path, &lost.name);
-        match why_not_gone(lost, found, &whole) {
+        match why_not_gone(lost, found, &whole, began) {
             None => items.push(ScanItem::Note(Note {
                 path: path_of_it,
                 kind: NoteKind::Vanished,
@@ -158,7 +184,12 @@ struct Found {
 }
 
 /// `None`: it is gone.
-fn why_not_gone(lost: &Lost, found: Found, listing: &io::Result<Again>) -> Option<io::Error> {
+fn why_not_gone(
+    lost: &Lost,
+    found: Found,
+    listing: &io::Result<Again>,
+    began: Time,
+) -> Option<io::Error> {
     match listing {
         Err(error) => return Some(not_listed_again(error)),
         Ok(Again::Removed) => return None,
@@ -172,6 +203,7 @@ fn why_not_gone(lost: &Lost, found: Found, listing: &io::Result<Again>) -> Optio
     }
     match &lost.seen {
         LastKnown::NoDirectory => None,
+        LastKnown::PerhapsDirectory if lost.names(began) == Some(0) => None,
         LastKnown::PerhapsDirectory => Some(io::Error::other(
             "a directory that was removed or moved before it was looked at: what is in it is not \
              in this snapshot if it was moved",
@@ -198,11 +230,10 @@ fn renamed() -> io::Error {
     io::Error::other(Renamed)
 }
 
-/// A name whose inode has another one now in its directory.
+/// A name whose inode has another one now.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
 #[error(
-    "it was renamed in its directory before it was read: it is not in this snapshot unless its new \
-     name is"
+    "it was renamed or moved before it was read: it is not in this snapshot unless its new name is"
 )]
 pub struct Renamed;
 
@@ -223,6 +254,29 @@ fn still_listed() -> io::Error {
 fn not_listed_again(error: &io::Error) -> io::Error {
     let text = format!("there is no such file, and its directory cannot be listed again: {error}");
     io::Error::new(error.kind(), text)
+}
+
+fn is_of_kind(fd: impl AsFd, magic: u32) -> bool {
+    rustix::fs::fstatfs(fd).is_ok_and(|told| told.f_type as u32 == magic)
+}
+
+fn is_one_of(directory: &Arc<Directory>, names: &[CString], inode: u64) -> bool {
+    let Ok(opened) = directory.open() else {
+        return false;
+    };
+    let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
+    names.iter().any(|name| {
+        let stat = rustix::fs::statx(&opened, name, flags, StatxFlags::INO);
+        stat.is_ok_and(|stat| stat.stx_ino == inode)
+    })
+}
+
+fn trouble(entry: &Entry, error: io::Error) -> ScanProblem {
+    ScanProblem {
+        path: entry.path(),
+        action: "read",
+        error,
+    }
 }
 
 /// What became of a directory.
@@ -285,14 +339,54 @@ impl ListedAgain {
     /// better.
     pub fn check_gone(&mut self, place: &EntryPlace, entry: &Entry) -> Result<(), ScanProblem> {
         let checked = match place {
-            EntryPlace::Directory(directory) => self.look_for(directory, entry),
+            EntryPlace::Directory(directory) => self.look_for(directory, entry).and_then(|()| {
+                let names = self.names(directory, entry.inode, Some(entry.mtime));
+                match names.is_some_and(|names| has_all_names(entry, names)) {
+                    true => Err(renamed()),
+                    false => Ok(()),
+                }
+            }),
             EntryPlace::Image(_) => Err(io::Error::other("nothing vanishes from an image")),
         };
-        checked.map_err(|error| ScanProblem {
-            path: entry.path(),
-            action: "read",
-            error,
-        })
+        checked.map_err(|error| trouble(entry, error))
+    }
+
+    /// Of a file that had one name, under which another one was read: the inode that was listed is
+    /// gone. `Err`: it may have another name now.
+    pub fn check_replaced(
+        &mut self,
+        place: &EntryPlace,
+        inode: u64,
+        entry: &Entry,
+    ) -> Result<(), ScanProblem> {
+        let EntryPlace::Directory(directory) = place else {
+            return Ok(());
+        };
+        let names = self.names(directory, inode, None);
+        let has_a_name = names.map(|names| names > 0);
+        let has_a_name = has_a_name.map_or_else(|| self.lists(directory, inode), Ok);
+        match has_a_name {
+            Ok(false) => Ok(()),
+            Ok(true) => Err(trouble(entry, renamed())),
+            Err(error) => Err(trouble(entry, error)),
+        }
+    }
+
+    /// Names that an inode has now; see `alive`.
+    fn names(&self, directory: &Arc<Directory>, inode: u64, mtime: Option<Time>) -> Option<u32> {
+        let (since, opened) = (self.since, directory.open().ok()?);
+        alive::names(opened.as_fd(), inode, Life { since, mtime })
+    }
+
+    /// Whether a directory has a name of this inode.
+    fn lists(&mut self, directory: &Arc<Directory>, inode: u64) -> io::Result<bool> {
+        let mut is_listed = false;
+        let again = list_again(directory, &mut |listed| {
+            self.listed += 1;
+            is_listed |= listed.ino() == inode;
+        });
+        again.map_err(|error| not_listed_again(&error))?;
+        Ok(is_listed)
     }
 
     fn look_for(&mut self, directory: &Arc<Directory>, entry: &Entry) -> io::Result<()> {
@@ -323,10 +417,15 @@ impl ListedAgain {
         self.remembers_all = true;
         let mut found = Found::default();
         let mut new_name = CString::default();
+        let is_fuse = directory.open().is_ok_and(|fd| is_of_kind(&fd, FUSE));
+        let mut unnumbered = Vec::new();
         let again = list_again(directory, &mut |listed| {
             self.listed += 1;
             let its_name = listed.file_name().to_bytes();
             found.is_listed |= its_name == name;
+            if is_fuse && unnumbered.len() <= UNNUMBERED_MAX {
+                unnumbered.push(listed.file_name().to_owned());
+            }
             // Of several names, another one may be what stood there all the time.
             if listed.ino() == entry.inode && entry.nlink < 2 {
                 found.is_renamed = true;
@@ -347,35 +446,38 @@ impl ListedAgain {
                 Err(not_listed_again(&error))
             }
             Ok(_) if found.is_listed => Err(still_listed()),
-            Ok(_) if found.is_renamed && !self.is_born_since(directory, &new_name) => {
+            Ok(_) if found.is_renamed && !is_born_since(directory, &new_name, self.since) => {
                 Err(renamed())
             }
+            Ok(_) if unnumbered.len() > UNNUMBERED_MAX => Err(io::Error::other(
+                "there is no such file, and whether it was renamed cannot be told of a directory \
+                 of this size on this file system",
+            )),
+            Ok(_) if is_one_of(directory, &unnumbered, entry.inode) => Err(renamed()),
             Ok(_) => Ok(()),
         }
-    }
-
-    /// Whether a name leads to what was not there when the run began. What cannot be said is no, as
-    /// where a birth is not that of the inode: an overlay copies up what is renamed.
-    fn is_born_since(&self, directory: &Arc<Directory>, name: &CStr) -> bool {
-        let Ok(opened) = directory.open() else {
-            return false;
-        };
-        // Magic numbers have 32 bits, whatever type the kernel gives them in.
-        let kind = rustix::fs::fstatfs(&opened).map_or(0, |told| told.f_type as u32);
-        if !BORN_ONCE.contains(&kind) {
-            return false;
-        }
-        let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
-        let stat = rustix::fs::statx(&opened, name, flags, StatxFlags::BTIME);
-        stat.is_ok_and(|stat| {
-            let is_told = stat.stx_mask & StatxFlags::BTIME.bits() != 0;
-            is_told && time_of(stat.stx_btime) >= self.since
-        })
     }
 
     fn has(&self, name: &[u8]) -> bool {
         self.names.binary_search(&hash(name)).is_ok()
     }
+}
+
+/// Whether a name leads to what was not there at a moment. What cannot be said is no, as where a
+/// birth is not that of the inode: an overlay copies up what is renamed.
+pub(super) fn is_born_since(directory: &Arc<Directory>, name: &CStr, since: Time) -> bool {
+    let Ok(opened) = directory.open() else {
+        return false;
+    };
+    if !BORN_ONCE.iter().any(|magic| is_of_kind(&opened, *magic)) {
+        return false;
+    }
+    let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
+    let stat = rustix::fs::statx(&opened, name, flags, StatxFlags::BTIME);
+    stat.is_ok_and(|stat| {
+        let is_told = stat.stx_mask & StatxFlags::BTIME.bits() != 0;
+        is_told && time_of(stat.stx_btime) >= since
+    })
 }
 
 fn hash(name: &[u8]) -> u64 {

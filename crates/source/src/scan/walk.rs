@@ -5,6 +5,7 @@ use super::filesystems::Filesystems;
 use super::grafts::Grafts;
 use super::identity::identity_of;
 use super::list::{ListedNames, list};
+use super::listing::{DirectoryListing, Missing};
 use super::names::Names;
 use super::pending::{ChildrenReach, Overflow};
 use super::renamed::stat_renamed;
@@ -49,7 +50,8 @@ struct WalkShared {
     state: Mutex<WalkState>,
     work: Condvar,
     front: Condvar,
-    rules: Rules,
+    rules: Arc<Rules>,
+    barrier: Time,
     spill: PathBuf,
     memory: MemoryPlan,
     large: Mutex<()>,
@@ -118,7 +120,8 @@ impl Scanner {
             }),
             work: Condvar::new(),
             front: Condvar::new(),
-            rules,
+            rules: Arc::new(rules),
+            barrier,
             spill: options.spill_directory,
             memory: options.memory,
             large: Mutex::new(()),
@@ -171,23 +174,36 @@ impl Scanner {
 
     /// Numbers file systems in the order of the stream.
     fn push(&mut self, mut item: ScanItem) {
-        if let ScanItem::Entries(batch) = &mut item {
-            for entry in &mut batch.entries {
-                let provisional = entry.filesystem as usize;
-                if self.numbers.len() <= provisional {
-                    self.numbers.resize(provisional + 1, None);
+        match &mut item {
+            ScanItem::Entries(batch) => {
+                for entry in &mut batch.entries {
+                    entry.filesystem = self.number(entry.filesystem);
                 }
-                let number = &mut self.numbers[provisional];
-                if number.is_none() {
-                    let filesystem = self.shared.rules.filesystems.get(entry.filesystem);
-                    self.ready.push_back(ScanItem::Filesystem(filesystem));
-                    *number = Some(self.filesystems);
-                    self.filesystems += 1;
-                }
-                entry.filesystem = number.expect("set above");
             }
+            ScanItem::Listed(listing) => listing.filesystem = self.number(listing.filesystem),
+            ScanItem::Missing(missing) => {
+                missing.listing.filesystem = self.number(missing.listing.filesystem);
+            }
+            _ => {}
         }
         self.ready.push_back(item);
+    }
+
+    /// In the stream, by what the workers know it by.
+    fn number(&mut self, provisional: u32) -> u32 {
+        let at = provisional as usize;
+        if self.numbers.len() <= at {
+            self.numbers.resize(at + 1, None);
+        }
+        if let Some(number) = self.numbers[at] {
+            return number;
+        }
+        let filesystem = self.shared.rules.filesystems.get(provisional);
+        self.ready.push_back(ScanItem::Filesystem(filesystem));
+        let number = self.filesystems;
+        self.numbers[at] = Some(number);
+        self.filesystems += 1;
+        number
     }
 }
 
@@ -197,7 +213,8 @@ impl Iterator for Scanner {
     fn next(&mut self) -> Option<ScanItem> {
         while self.ready.is_empty() {
             if !self.refill() {
-                self.ready.extend(self.shared.unfound().look_again());
+                let barrier = self.shared.barrier;
+                self.ready.extend(self.shared.unfound().look_again(barrier));
                 return self.ready.pop_front();
             }
         }
@@ -324,7 +341,7 @@ impl WalkShared {
             lost.into_iter().for_each(|lost| unfound.push(lost));
             unfound.take_full()
         };
-        full.map_or_else(Vec::new, |mut full| full.look_again())
+        full.map_or_else(Vec::new, |mut full| full.look_again(self.barrier))
     }
 
     fn spill(&self) -> Spill<'_> {
@@ -349,6 +366,8 @@ impl WalkShared {
                 if let Some(error) = listed.error {
                     items = unreadable(&path, "list", error);
                 }
+                let listing = DirectoryListing::of(&self.rules, &visit, &path);
+                items.extend(listing.map(ScanItem::Listed));
                 match listed.names {
                     ListedNames::Many(names) => {
                         let last = Vec::new();
@@ -441,6 +460,8 @@ impl WalkShared {
         }
         items.extend(statted.problems.into_iter().map(ScanItem::Problem));
         items.extend(statted.notes.into_iter().map(ScanItem::Note));
+        let missing = Missing::among(&statted.unfound, (&self.rules, visit, &path));
+        items.extend(missing.into_iter().map(ScanItem::Missing));
         items.extend(self.look_for(statted.unfound));
         let bytes = statted.entries.len() * size_of::<Entry>() + arena_bytes + path.len();
         if !statted.entries.is_empty() {

@@ -49,6 +49,7 @@ impl Walked {
             ScanItem::Unchanged(same) => panic!("nothing was known: {same:?}"),
             ScanItem::Problem(problem) => self.problems.push(problem),
             ScanItem::Note(note) => self.notes.push(note),
+            ScanItem::Listed(_) | ScanItem::Missing(_) => {}
         }
     }
 

@@ -3,6 +3,7 @@
 
 use super::{Comparer, Stop};
 use crate::backup::moved::Unmet;
+use bale_format::entry::join;
 use bale_format::{Entry, EntryFlags, Key, Kind, RowView};
 use bale_source::image::EntryPlace;
 use bale_source::read::has_bytes;
@@ -10,16 +11,18 @@ use bale_source::scan::{NoteKind, ScanProblem};
 use std::io;
 
 impl Comparer<'_> {
-    /// Names what was moved while the scan was verified and was met nowhere.
+    /// Names what was there all the time and was met nowhere.
     pub(super) fn name_moved(&mut self) -> std::result::Result<(), Stop> {
-        let Some(moved) = self.moved.take() else {
-            return Ok(());
-        };
-        let (unmet, is_full) = moved.unmet();
-        for Unmet { row, error } in unmet {
-            self.amend(Key::of_path(&row.parent), EntryFlags::UNREADABLE)?;
+        let (unmet, is_full) = self.moved.take_unmet();
+        for Unmet {
+            parent,
+            name,
+            error,
+        } in unmet
+        {
+            self.amend(Key::of_path(&parent), EntryFlags::UNREADABLE)?;
             self.tally.problem(&ScanProblem {
-                path: row.path(),
+                path: join(&parent, &name),
                 action: "find",
                 error,
             });
@@ -29,8 +32,8 @@ impl Comparer<'_> {
                 path: Vec::new(),
                 action: "find what was moved below",
                 error: std::io::Error::other(
-                    "more names went and came while the scan was verified than can be looked for: \
-                     files that were moved may be missing",
+                    "more names went and came meanwhile than can be looked for: files that were \
+                     moved may be missing",
                 ),
             });
         }

@@ -102,10 +102,10 @@ impl<'a> BundledRows<'a> {
             entry.content = Content::Bundled { chunk, offset };
             return Ok(None);
         }
-        let (chunk, offset) = self
+        let (bundle, offset) = self
             .bundles
             .push(bytes, &hash, &mut self.chunks, self.store)?;
-        Ok(Some(ContentRef::Bundled { chunk, offset }))
+        Ok(Some(ContentRef::Bundled { bundle, offset }))
     }
 
     fn wait(&mut self, row: WaitingRow) -> Result<()> {

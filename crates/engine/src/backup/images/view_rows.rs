@@ -165,6 +165,8 @@ impl<'a> ViewRows<'a> {
                 }
                 ScanItem::Note(note) => self.tally.scan_note(&note),
                 ScanItem::Unchanged(unchanged) => self.take_unchanged(&unchanged, contents)?,
+                // Nothing is walked here.
+                ScanItem::Listed(_) | ScanItem::Missing(_) => {}
                 ScanItem::Entries(_) => {
                     return Err(Error::Other("entries that were not made ready".to_owned()));
                 }

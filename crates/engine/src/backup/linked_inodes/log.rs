@@ -6,18 +6,19 @@
 
 use super::{Link, LinkKey, LinkedContent, SHARED_FLAGS, Spill};
 use crate::backup::dedup_cache::{ChunkNumber, ContentRef};
-use bale_format::EntryFlags;
+use bale_format::{ChunkId, Content, EntryFlags};
 use bale_pipeline::memory::MemoryPlan;
 
+const CHUNK_ID_BYTES: usize = 32;
 /// A link in the file.
-const RECORD_BYTES: usize = 76;
+const RECORD_BYTES: usize = 104;
 /// Links that are in memory at the end: 5 MiB with the usual ceiling of memory.
-const RECENT_LINKS: usize = 1 << 16;
+const RECENT_LINKS: usize = 3 << 14;
 /// Links that are written, and read again, together.
 const BLOCK_LINKS: u32 = 1 << 8;
 const BLOCK_BYTES: usize = BLOCK_LINKS as usize * RECORD_BYTES;
 /// Blocks that were read and are kept: 1 MiB with the usual ceiling. A block has one place there.
-const BLOCKS_KEPT: usize = 64;
+const BLOCKS_KEPT: usize = 40;
 
 /// Half of them are written, which is whole blocks.
 const fn recent_links(memory: &MemoryPlan) -> usize {
@@ -103,14 +104,30 @@ impl Log {
     }
 }
 
-/// Tag (1: bundled, 2: pieces) and flags, file system, inode, ctime, chunk, size, offset, content
-/// hash, hash of the stat, generation, and four bytes of a hash of all this: a disk that returns
-/// something else must not give a file another's content.
+/// In a bundle of this run, which has a number; in one that is stored; in pieces.
+const TAGS: [u32; 3] = [1, 2, 3];
+
+/// Tag and flags, file system, inode, ctime, chunk (its id, or the number of a bundle), size,
+/// offset, content hash, hash of the stat, generation, and four bytes of a hash of all this: a disk
+/// that returns something else must not give a file another's content.
 fn encode(link: &Link) -> [u8; RECORD_BYTES] {
     let content = &link.content;
-    let (tag, chunk, offset) = match content.content_ref {
-        ContentRef::Bundled { chunk, offset } => (1_u32, chunk, offset),
-        ContentRef::Pieces { chunk } => (2, chunk, 0),
+    let mut chunk = [0; CHUNK_ID_BYTES];
+    let (tag, offset) = match content.content_ref {
+        ContentRef::Bundled { bundle, offset } => {
+            chunk[..4].copy_from_slice(&bundle.number().to_le_bytes());
+            (TAGS[0], offset)
+        }
+        ContentRef::Stored(Content::Bundled { chunk: id, offset }) => {
+            chunk = id.0;
+            (TAGS[1], offset)
+        }
+        ContentRef::Stored(Content::Pieces { list }) => {
+            chunk = list.0;
+            (TAGS[2], 0)
+        }
+        // Nothing that links share, and not read back.
+        ContentRef::Stored(Content::None | Content::Image) => (0, 0),
     };
     let key = &link.key;
     let mut record = [0; RECORD_BYTES];
@@ -124,11 +141,11 @@ fn encode(link: &Link) -> [u8; RECORD_BYTES] {
     put(&key.inode.to_le_bytes());
     put(&key.ctime.0.to_le_bytes());
     put(&key.ctime.1.to_le_bytes());
-    put(&chunk.number().to_le_bytes());
     put(&key.size.to_le_bytes());
+    put(&key.stat.to_le_bytes());
+    put(&chunk);
     put(&offset.to_le_bytes());
     put(&content.content_hash);
-    put(&key.stat.to_le_bytes());
     put(&content.generation.to_le_bytes());
     let check = check_of(&record);
     record[RECORD_BYTES - 4..].copy_from_slice(&check);
@@ -139,21 +156,23 @@ fn encode(link: &Link) -> [u8; RECORD_BYTES] {
 fn decode(record: &[u8; RECORD_BYTES], key: &LinkKey) -> Option<Link> {
     let number = |at: usize| u32::from_le_bytes(record[at..at + 4].try_into().expect("4 bytes"));
     let long = |at: usize| u64::from_le_bytes(record[at..at + 8].try_into().expect("8 bytes"));
-    let chunk = ChunkNumber::from_number(number(28));
-    let content_ref = match number(0) & ((1 << FLAGS_SHIFT) - 1) {
-        1 => ContentRef::Bundled {
-            chunk,
-            offset: number(40),
+    let chunk = ChunkId(record[44..76].try_into().expect("32 bytes"));
+    let offset = number(76);
+    let tag = number(0) & ((1 << FLAGS_SHIFT) - 1);
+    let content_ref = match TAGS.iter().position(|one| *one == tag)? {
+        0 => ContentRef::Bundled {
+            bundle: ChunkNumber::from_number(number(44)),
+            offset,
         },
-        2 => ContentRef::Pieces { chunk },
-        _ => return None,
+        1 => ContentRef::Stored(Content::Bundled { chunk, offset }),
+        _ => ContentRef::Stored(Content::Pieces { list: chunk }),
     };
     let found = LinkKey {
         filesystem: number(4),
         inode: long(8),
         ctime: (long(16) as i64, number(24)),
-        size: long(32),
-        stat: long(60),
+        size: long(28),
+        stat: long(36),
     };
     if found != *key || record[RECORD_BYTES - 4..] != check_of(record) {
         return None;
@@ -162,9 +181,9 @@ fn decode(record: &[u8; RECORD_BYTES], key: &LinkKey) -> Option<Link> {
         key: found,
         content: LinkedContent {
             content_ref,
-            content_hash: record[44..60].try_into().expect("16 bytes"),
+            content_hash: record[80..96].try_into().expect("16 bytes"),
             flags: EntryFlags(number(0) >> FLAGS_SHIFT),
-            generation: number(68),
+            generation: number(96),
         },
     })
 }
@@ -187,23 +206,27 @@ mod tests {
             size: 4096,
             stat: 1 << 63,
         };
-        let chunk = ChunkNumber::from_number(9);
-        let link = Link {
-            key,
-            content: LinkedContent {
-                content_ref: ContentRef::Bundled { chunk, offset: 5 },
+        let (bundle, chunk) = (ChunkNumber::from_number(9), ChunkId([6; 32]));
+        for content_ref in [
+            ContentRef::Bundled { bundle, offset: 5 },
+            ContentRef::Stored(Content::Bundled { chunk, offset: 5 }),
+            ContentRef::Stored(Content::Pieces { list: chunk }),
+        ] {
+            let content = LinkedContent {
+                content_ref,
                 content_hash: [4; 16],
                 flags: EntryFlags(SHARED_FLAGS),
                 generation: 8,
-            },
-        };
-        let record = encode(&link);
-        assert_eq!(decode(&record, &key), Some(link));
-        assert_eq!(decode(&record, &LinkKey { inode: 78, ..key }), None);
-        for bit in 0..8 * RECORD_BYTES {
-            let mut flipped = record;
-            flipped[bit / 8] ^= 1 << (bit % 8);
-            assert_eq!(decode(&flipped, &key), None, "bit {bit}");
+            };
+            let link = Link { key, content };
+            let record = encode(&link);
+            assert_eq!(decode(&record, &key), Some(link));
+            assert_eq!(decode(&record, &LinkKey { inode: 78, ..key }), None);
+            for bit in 0..8 * RECORD_BYTES {
+                let mut flipped = record;
+                flipped[bit / 8] ^= 1 << (bit % 8);
+                assert_eq!(decode(&flipped, &key), None, "bit {bit}");
+            }
         }
     }
 }

@@ -2,6 +2,7 @@
 //! files is read.
 
 use super::{RowWriter, take_over};
+use crate::backup::dedup_cache::ContentRef;
 use crate::backup::linked_inodes::{LinkKey, LinkedContent};
 use bale_format::{Content, Entry, EntryFlags};
 use bale_repository::error::Result;
@@ -35,7 +36,7 @@ impl RowWriter<'_> {
             let entry = with_content(entry, &content);
             return self.wait(entry, Some(content.content_ref), Some(old));
         }
-        let content_ref = self.chunks.known_content(old.content);
+        let content_ref = ContentRef::stored(old.content);
         self.wait(entry, content_ref, Some(old))
     }
 
@@ -46,7 +47,7 @@ impl RowWriter<'_> {
             Some(content) if Some(content.content_hash) != old.content_hash => Some(content),
             Some(_) => None,
             None => {
-                if let Some(content_ref) = self.chunks.known_content(old.content) {
+                if let Some(content_ref) = ContentRef::stored(old.content) {
                     self.remember_linked(old, content_ref);
                 }
                 None

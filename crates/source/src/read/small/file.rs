@@ -12,6 +12,8 @@ use std::ops::Range;
 pub struct SmallFile {
     /// The entry as of the read: completed, and with what happened in its flags.
     pub entry: Entry,
+    /// Inode that was listed, of a file with one name: another one may have been read under it.
+    pub listed_inode: Option<u64>,
     /// What became of it.
     pub state: SmallState,
     /// The file's bytes, `entry.size` of them; perhaps a part of something larger that was read at

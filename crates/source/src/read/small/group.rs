@@ -162,6 +162,7 @@ fn read_job(job: ReadJob) -> SmallFile {
 impl SmallFile {
     pub(in crate::read) fn new(entry: Entry) -> SmallFile {
         SmallFile {
+            listed_inode: (entry.nlink < 2).then_some(entry.inode),
             entry,
             state: SmallState::Read,
             bytes: Bytes::new(),
@@ -256,10 +257,14 @@ impl SmallFile {
             self.bad = clip(&filled.bad, size);
             self.problems
                 .push(problem(&self.entry, "read", errno.into()));
-        } else if !moved && size < self.entry.size && !has_sizes_of_pages(fd) {
+        } else if !moved && filled.len as u64 != self.entry.size && !has_sizes_of_pages(fd) {
             self.entry.flags.set(EntryFlags::INCOMPLETE);
+            let given = match size < self.entry.size {
+                true => size.to_string(),
+                false => "more".to_owned(),
+            };
             let why = format!(
-                "its file system says {} bytes, and gives {size}, twice",
+                "its file system says {} bytes, and gives {given}, twice",
                 self.entry.size
             );
             self.problems

@@ -9,6 +9,7 @@ use crate::scan::identity::Identity;
 use crate::scan::inode::tree::Child;
 use crate::scan::list::{ListedNames, list};
 use crate::scan::names::Names;
+use crate::scan::not_entered::LOCKED;
 use crate::scan::pending::{ChildrenReach, Subdirectory};
 use crate::scan::stat::{Part, names_of_marks, names_of_node};
 use crate::scan::{EntryPlaces, ScanItem};
@@ -17,6 +18,7 @@ use bale_pipeline::spill::Spill;
 use bytes::Bytes;
 use std::cell::Cell;
 use std::io;
+use std::os::fd::AsFd;
 use std::sync::Arc;
 
 impl Order {
@@ -34,6 +36,10 @@ impl Order {
         reach: &ChildrenReach,
     ) -> io::Result<RestOfChildren> {
         let fd = directory.open()?;
+        if matches!(bale_sys::inode::is_locked(fd.as_fd()), Ok(Some(true))) {
+            self.unreadable(path, "list", io::Error::other(LOCKED));
+            return Ok(RestOfChildren::Done);
+        }
         Ok(match reach {
             ChildrenReach::Only(node) => RestOfChildren::Few(Some(names_of_node(node))),
             ChildrenReach::Marks => RestOfChildren::Few(Some(names_of_marks(&self.rules.filter))),

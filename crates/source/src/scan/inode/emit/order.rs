@@ -3,6 +3,7 @@
 use super::make::{Maker, UNCHANGED_PER_ENTRY};
 use super::{EmitOptions, MountContext, amend};
 use crate::image::{EntryPlace, Image, OpenedAs};
+use crate::scan::barrier_now;
 use crate::scan::directory::{Directory, FdCache};
 use crate::scan::filesystems::Filesystems;
 use crate::scan::grafts::Grafts;
@@ -19,7 +20,7 @@ use crate::scan::vanished::{Lost, Unfound};
 use crate::scan::{
     BATCH_ENTRIES_MAX, Batch, DIRECTORY_FDS_MAX, EntryPlaces, ScanItem, ScanProblem,
 };
-use bale_format::entry::{Entry, EntryFlags};
+use bale_format::entry::{Entry, EntryFlags, Time};
 use bale_pipeline::memory::MemoryPlan;
 use bytes::Bytes;
 use rustix::fs::CWD;
@@ -357,8 +358,13 @@ impl Order {
                 }
                 self.unreadable(path, "list", io::Error::other(why));
             }
-            let found = self.tree.find(inode)?;
-            return Ok(found.map_or(RestOfChildren::Done, RestOfChildren::Tree));
+            match self.tree.find(inode)? {
+                Some(position) => return Ok(RestOfChildren::Tree(position)),
+                // Empty, or one that came after the tables were read: of these two it knows
+                // nothing.
+                None if self.image.state() == OpenedAs::Mounted => {}
+                None => return Ok(RestOfChildren::Done),
+            }
         }
         self.kernel_listing(directory, path, reach)
     }
@@ -396,11 +402,16 @@ impl Order {
         }
     }
 
+    /// Of what was born later nothing can be lost.
+    fn began(&self) -> Time {
+        self.context.barrier.unwrap_or_else(barrier_now)
+    }
+
     /// Looks for what was not found, when there is enough of it.
     pub(super) fn look_for(&mut self, lost: Vec<Lost>) {
         lost.into_iter().for_each(|lost| self.unfound.push(lost));
         let full = self.unfound.take_full();
-        let items = full.map_or_else(Vec::new, |mut full| full.look_again());
+        let items = full.map_or_else(Vec::new, |mut full| full.look_again(self.began()));
         self.ready.extend(items.into_iter().map(OrderItem::Item));
     }
 
@@ -470,7 +481,7 @@ impl Iterator for Order {
     fn next(&mut self) -> Option<OrderItem> {
         while self.ready.is_empty() {
             if !self.step() {
-                let items = self.unfound.look_again();
+                let items = self.unfound.look_again(self.began());
                 self.ready.extend(items.into_iter().map(OrderItem::Item));
                 return self.ready.pop_front();
             }
