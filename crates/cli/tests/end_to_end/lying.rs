@@ -1,14 +1,13 @@
 //! A file system that gives other things than it says: what is believed of it is asked twice.
 
 use super::bench::{Bench, skipped};
-use super::walking::{Beside, Unmount, bench_with};
-use serde_json::Value;
+use super::walking::{Beside, Unmount, bench_with, named};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-/// Of files at a path: bytes that it says, and that it gives. A file beside it says which name a
-/// listing lacks; what is mounted has a name, too, and files are of that. Needs no library: the
-/// requests of FUSE as linux/fuse.h has them.
+/// A server of FUSE, without a library (linux/fuse.h has the requests): names of files, with the
+/// bytes that it says and those that it gives. A file beside it holds the name that a listing
+/// lacks. Contents are the name of what is mounted, again and again.
 const LYING: &str = "
 import ctypes, os, struct, sys
 place, hidden, source = sys.argv[1:4]
@@ -83,15 +82,6 @@ while True:
     elif opcode not in (2, 36, 42):
         answer(unique, 38)
 ";
-
-/// Last names of the paths that are named.
-fn named(ran: &bale_testkit::Ran) -> BTreeSet<String> {
-    let path = |problem: Value| problem["path"].as_str().map(str::to_owned);
-    let paths = ran.of_type("problem").into_iter().filter_map(path);
-    paths
-        .map(|path| path.rsplit('/').next().unwrap_or_default().to_owned())
-        .collect()
-}
 
 /// A bench that may mount by FUSE, and where.
 fn bench_with_fuse() -> Option<(Bench, PathBuf, PathBuf)> {

@@ -1,8 +1,7 @@
 //! What moves, while a walk is under way, from where it has not been to where it has been: the
 //! snapshot before knows of it.
 
-use super::walking::{Beside, Unmount, bench_with};
-use bale_testkit::Ran;
+use super::walking::{Beside, Unmount, bench_with, named};
 use std::collections::BTreeSet;
 
 /// Does something when a directory is opened for the first time, and lets whoever opens it wait.
@@ -31,14 +30,6 @@ while True:
         os.write(fan, struct.pack('<iI', opened, 1))
         os.close(opened)
 ";
-
-fn named(ran: &Ran) -> BTreeSet<String> {
-    let problems = ran.of_type("problem").into_iter();
-    let name = |path: &str| path.rsplit('/').next().unwrap_or_default().to_owned();
-    problems
-        .filter_map(|problem| problem["path"].as_str().map(name))
-        .collect()
-}
 
 #[test]
 fn what_moves_to_where_a_walk_has_been_is_named_and_nothing_else() {

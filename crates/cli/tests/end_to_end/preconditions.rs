@@ -2,9 +2,8 @@
 //! none.
 
 use super::bench::binary;
-use super::walking::{Beside, COUNTING, Unmount, are_of_one_moment, bench_with};
+use super::walking::{Beside, COUNTING, Unmount, are_of_one_moment, await_first_pack, bench_with};
 use std::process::Stdio;
-use std::time::Duration;
 
 /// XFS: who reads a device does not see what is written meanwhile to what was read-only.
 #[test]
@@ -22,16 +21,7 @@ fn a_file_system_that_becomes_writable_while_it_is_read_is_read_again() {
     let command = command.args(["backup", "--scan", "inode", "m", "--json"]);
     let child = command.stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = child.spawn().unwrap();
-    let has_begun = || {
-        let packs = std::fs::read_dir(bench.repository().join("packs")).unwrap();
-        let in_directory = |path| std::fs::read_dir(path).unwrap().count();
-        packs
-            .flatten()
-            .any(|directory| in_directory(directory.path()) > 0)
-    };
-    while !has_begun() && child.try_wait().unwrap().is_none() {
-        std::thread::sleep(Duration::from_millis(1));
-    }
+    await_first_pack(&bench, &mut child);
     bench.sh(&format!(
         "kill -STOP {pid}; mount -o remount,rw m
          head -c 150000000 /dev/zero | tr '\\0' N | dd of=m/large conv=notrunc,fsync status=none
@@ -75,7 +65,7 @@ fn a_copy_of_an_xfs_whose_log_is_at_rest_is_not_at_rest() {
     assert!(dumped.bytes().all(|byte| byte == b'N') && dumped.len() == 100_000);
 }
 
-/// What stores through a map leaves no stamp behind.
+/// A store through a map leaves no stamp behind.
 #[test]
 fn an_image_that_is_written_through_a_map_is_of_one_moment_or_named() {
     let Some(bench) = bench_with(&["mkfs.ext4", "python3"]) else {

@@ -1,10 +1,13 @@
 //! What a walk makes of file systems that promise less than ext4, through the binary.
 
 use super::bench::{Bench, binary, have, is_root, skipped};
+use bale_testkit::Ran;
 use serde_json::Value;
+use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
+use std::time::Duration;
 
 /// A bench that may mount, if these programs are there.
 pub(super) fn bench_with(programs: &[&str]) -> Option<Bench> {
@@ -52,6 +55,29 @@ impl Drop for Beside {
         // It may have ended.
         let _ = self.0.kill();
         let _ = self.0.wait();
+    }
+}
+
+/// Last names of the paths that problems name.
+pub(super) fn named(ran: &Ran) -> BTreeSet<String> {
+    let problems = ran.of_type("problem").into_iter();
+    let name = |path: &str| path.rsplit('/').next().unwrap_or_default().to_owned();
+    problems
+        .filter_map(|problem| problem["path"].as_str().map(name))
+        .collect()
+}
+
+/// Waits until a backup has stored something, or has ended.
+pub(super) fn await_first_pack(bench: &Bench, backup: &mut Child) {
+    let has_begun = || {
+        let packs = std::fs::read_dir(bench.repository().join("packs")).unwrap();
+        let in_directory = |path| std::fs::read_dir(path).unwrap().count();
+        packs
+            .flatten()
+            .any(|directory| in_directory(directory.path()) > 0)
+    };
+    while !has_begun() && backup.try_wait().unwrap().is_none() {
+        std::thread::sleep(Duration::from_millis(1));
     }
 }
 
@@ -438,21 +464,12 @@ fn a_source_that_is_replaced_while_it_is_backed_up_is_told() {
     let command = command.args(["backup", "source", "--json"]);
     let child = command.stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = child.spawn().unwrap();
-    let has_begun = || {
-        let packs = std::fs::read_dir(bench.repository().join("packs"))
-            .unwrap()
-            .flatten();
-        let mut packs = packs.map(|directory| std::fs::read_dir(directory.path()).unwrap().count());
-        packs.any(|count| count > 0)
-    };
-    while !has_begun() && child.try_wait().unwrap().is_none() {
-        std::thread::sleep(std::time::Duration::from_millis(1));
-    }
+    await_first_pack(&bench, &mut child);
     bench.sh(&format!(
         "kill -STOP {pid}; mv source gone; mv other source; kill -CONT {pid}",
         pid = child.id()
     ));
-    let ran = bale_testkit::Ran::from(child.wait_with_output().unwrap());
+    let ran = Ran::from(child.wait_with_output().unwrap());
     assert_eq!(ran.code, 3, "{ran}");
     let told = ran.of_type("problem");
     assert!(
