@@ -87,7 +87,7 @@ fn leaves_out(patterns: &[Pattern], above: &str) -> Result<bool, Usage> {
         return Ok(false);
     }
     if above.contains(['*', '?']) {
-        // What all of these are is what every such directory is.
+        // If each of these is left out, every such directory is.
         for (many, one) in [("xq", "x"), ("Z7", "7"), ("é", "é")] {
             let example = above
                 .replace("**", many)

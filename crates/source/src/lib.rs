@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 pub mod image;
+mod magic;
 mod problem;
 pub mod raw;
 pub mod read;

@@ -30,6 +30,7 @@ pub(crate) use ranges::{Filled, next_data, read_range};
 pub use small::{ReadBefore, SmallFile, SmallReader, SmallState, read_small};
 
 use crate::image::EntryPlace;
+use crate::magic::is_of_kind;
 use crate::problem::ScanProblem;
 use crate::scan::set_stat;
 use bale_format::entry::{Entry, EntryFlags, Kind, Time};
@@ -161,8 +162,7 @@ fn wait_for_writers(fd: BorrowedFd<'_>, entry: &mut Entry) -> bool {
 
 /// Whether a file is on a file system of this kernel alone.
 fn is_local(fd: BorrowedFd<'_>) -> bool {
-    // Magic numbers have 32 bits, whatever type the kernel gives them in.
-    rustix::fs::fstatfs(fd).is_ok_and(|told| LOCAL.contains(&(told.f_type as u32)))
+    is_of_kind(fd, &LOCAL)
 }
 
 const GIVES_MORE: &str = "its file system gives more bytes than it says";

@@ -187,7 +187,7 @@ impl<'a> Comparer<'a> {
         Ok(items.flush()?)
     }
 
-    /// What the parent has in the directory listed before is passed before this one counts.
+    /// Passes what the parent has in the directory listed before, and goes on to this one.
     fn take_listing(
         &mut self,
         mut listing: DirectoryListing,
@@ -487,5 +487,5 @@ fn find_old<'c>(
 
 /// What is not here any more.
 fn gone(row: &Entry) -> PackingItem {
-    PackingItem::Gone(Box::new(row.clone().with_own_bytes()))
+    PackingItem::Gone(Box::new(row.clone()))
 }

@@ -37,7 +37,7 @@ impl ChunkNumber {
     }
 }
 
-/// Where content is, in a chunk that may still be open.
+/// The place of content, in a chunk that may still be open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ContentRef {
     /// In a bundle of this run.
@@ -51,7 +51,7 @@ pub enum ContentRef {
 }
 
 impl ContentRef {
-    /// Of content that is stored; `None` if there is none.
+    /// The place of stored content; `None` if there is none.
     pub fn stored(content: Content) -> Option<ContentRef> {
         match content {
             Content::None | Content::Image => None,

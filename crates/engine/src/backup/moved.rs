@@ -218,7 +218,7 @@ impl<'a> Moved<'a> {
             return self.replaced(row);
         }
         match self.lacking.len() < LOOKED_FOR_MAX {
-            true => self.lacking.push(row.clone().with_own_bytes()),
+            true => self.lacking.push(row.clone()),
             false => self.is_full = true,
         }
     }
@@ -245,7 +245,7 @@ impl<'a> Moved<'a> {
             return;
         }
         self.sought.insert(row.inode);
-        self.gone.push(row.clone().with_own_bytes());
+        self.gone.push(row.clone());
     }
 
     /// A row of this scan, and that at its path before.

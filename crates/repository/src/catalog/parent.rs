@@ -212,7 +212,8 @@ impl ParentCursor {
                 }
             }
             run.rows.start += 1;
-            vanished(run.segment.entry(row))?;
+            let segment = &run.segment;
+            vanished(ParentRow { segment, row }.entry())?;
         }
     }
 }

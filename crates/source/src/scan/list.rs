@@ -9,6 +9,7 @@
 use super::directory::DirectoryFd;
 use super::names::{NAME_BYTES_MAX, Names, NamesSorter, SortedNames};
 use super::{BATCH_ENTRIES_MAX, GETDENTS_BYTES, LIST_NAMES_BYTES_MAX, barrier_now};
+use crate::magic::is_of_kind;
 use bale_format::entry::Time;
 use bale_pipeline::spill::Spill;
 use rustix::fs::{AtFlags, FileType, RawDir, RawDirEntry, SeekFrom, Statx, StatxFlags};
@@ -185,11 +186,10 @@ impl Union<'_> {
         const BY_CALL: [u32; 2] = [0x9123_683e, 0x0102_1994];
         /// Beside the name, in what the kernel gives.
         const DIRENT_BYTES: usize = 32;
-        let magic = rustix::fs::fstatfs(fd).map_or(0, |told| told.f_type as u32);
         let names = &self.names;
         let bytes = names.bytes() + names.items.len() * DIRENT_BYTES;
         let is_one_call = self.sorter.is_none() && bytes < GETDENTS_BYTES;
-        IN_PLACE.contains(&magic) || (BY_CALL.contains(&magic) && is_one_call)
+        is_of_kind(fd, &IN_PLACE) || (is_one_call && is_of_kind(fd, &BY_CALL))
     }
 
     fn list_once(&mut self, fd: &DirectoryFd, sums: bool) -> io::Result<Option<NameSum>> {

@@ -7,6 +7,7 @@ use super::stat::Part;
 use super::statted::Statted;
 use super::statx::mount_of;
 use super::{Note, NoteKind, ScanProblem};
+use crate::magic::is_of_kind;
 use bale_format::entry::{Entry, EntryFlags, Kind};
 use bale_sys::open::open_beneath;
 use rustix::fs::{AtFlags, Mode, OFlags, Statx, StatxAttributes, StatxFlags};
@@ -54,7 +55,7 @@ impl Part<'_> {
         is_directory
             && stat.stx_dev_major == 0
             && identity_of(stat).device == self.directory.identity().device
-            && rustix::fs::fstatfs(self.fd).is_ok_and(|told| told.f_type as u32 == AUTOFS)
+            && is_of_kind(self.fd, &[AUTOFS])
     }
 
     /// Of an encrypted directory whose key is not there, names and contents are ciphers.

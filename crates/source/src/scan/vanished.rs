@@ -18,6 +18,7 @@ use super::names::NAME_BYTES_MAX;
 use super::statx::time_of;
 use super::{BATCH_ENTRIES_MAX, Note, NoteKind, ScanItem, ScanProblem};
 use crate::image::EntryPlace;
+use crate::magic::is_of_kind;
 use bale_format::entry::{Entry, EntryFlags, Key, Time, join};
 use bytes::Bytes;
 use rustix::fs::{AtFlags, RawDirEntry, StatxFlags};
@@ -256,10 +257,6 @@ fn not_listed_again(error: &io::Error) -> io::Error {
     io::Error::new(error.kind(), text)
 }
 
-fn is_of_kind(fd: impl AsFd, magic: u32) -> bool {
-    rustix::fs::fstatfs(fd).is_ok_and(|told| told.f_type as u32 == magic)
-}
-
 fn is_one_of(directory: &Arc<Directory>, names: &[CString], inode: u64) -> bool {
     let Ok(opened) = directory.open() else {
         return false;
@@ -417,7 +414,7 @@ impl ListedAgain {
         self.remembers_all = true;
         let mut found = Found::default();
         let mut new_name = CString::default();
-        let is_fuse = directory.open().is_ok_and(|fd| is_of_kind(&fd, FUSE));
+        let is_fuse = directory.open().is_ok_and(|fd| is_of_kind(&fd, &[FUSE]));
         let mut unnumbered = Vec::new();
         let again = list_again(directory, &mut |listed| {
             self.listed += 1;
@@ -469,7 +466,7 @@ pub(super) fn is_born_since(directory: &Arc<Directory>, name: &CStr, since: Time
     let Ok(opened) = directory.open() else {
         return false;
     };
-    if !BORN_ONCE.iter().any(|magic| is_of_kind(&opened, *magic)) {
+    if !is_of_kind(&opened, &BORN_ONCE) {
         return false;
     }
     let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;

@@ -284,7 +284,6 @@ impl<'a> Search<'a> {
         self.names[position] = self.names[position].saturating_add(1);
         // More names than one of a directory lead in a circle.
         self.is_other |= self.names[position] > 1 && self.few.is_directory(position);
-        let old = old.map(Entry::with_own_bytes);
         self.holds(old.as_ref().map_or(0, Entry::own_bytes) + one.name.len());
         self.push(FewRow::Made {
             position,
@@ -301,7 +300,6 @@ impl<'a> Search<'a> {
             let path = self.path_held(&old.parent, &old.name);
             self.gone.insert(path);
         }
-        let old = old.with_own_bytes();
         self.holds(old.own_bytes());
         self.push(FewRow::Gone(old));
     }

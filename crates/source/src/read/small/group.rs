@@ -7,6 +7,7 @@
 //! were no ring.
 
 use super::{ReadJob, SmallFile, SmallState};
+use crate::magic::is_of_kind;
 use crate::read::ranges::{Filled, next_data, read_range};
 use crate::read::{READ_RETRIES_MAX, SMALL_BYTES_MAX, SMALL_THREADS_MAX};
 use crate::read::{is_unchanged, may_have_holes, problem, refresh, stat_of, wait_for_writers};
@@ -334,8 +335,7 @@ fn has_sizes_of_pages(fd: BorrowedFd<'_>) -> bool {
         0xcafe_4a11,
         0xf97c_ff8c,
     ];
-    // Magic numbers have 32 bits, whatever type the kernel gives them in.
-    rustix::fs::fstatfs(fd).is_ok_and(|stat| MAGICS.contains(&(stat.f_type as u32)))
+    is_of_kind(fd, &MAGICS)
 }
 
 fn clip(ranges: &[Range<usize>], size: u64) -> Vec<Range<u64>> {
